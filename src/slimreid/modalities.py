@@ -46,6 +46,9 @@ MODALITIES: dict[str, Modality] = {
 
 DEFAULT_MODALITIES: tuple[str, ...] = tuple(MODALITIES)
 
+VISIBLE = "rgb"
+"""The modality of ordinary photographs."""
+
 _BY_ALIAS = {alias: m.name for m in MODALITIES.values() for alias in (m.name, *m.aliases)}
 
 

@@ -1,0 +1,55 @@
+# The two commands of the README are `make quickstart` and `make test`; both set everything up first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+INSTALLED := $(VENV)/.installed
+DEV := $(VENV)/.installed-dev
+OUT ?= quickstart
+
+.DEFAULT_GOAL := help
+.PHONY: help test lint quickstart bench format clean system
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	@$(PYTHON) scripts/check_python.py
+	@$(PYTHON) -m venv $(VENV)
+
+$(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing SlimReID into $(VENV) ..."
+	@$(PIP) -e .
+	@touch $@
+
+$(DEV): $(INSTALLED)
+	@echo "installing what the tests need ..."
+	@$(PIP) -e '.[dev]'
+	@touch $@
+
+test: $(DEV) system lint ## Lint, check types and run all tests
+	@$(BIN)/python -m pytest -q $(PYTEST)
+
+lint: $(DEV) ## Check style and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(DEV) ## Put the code into the common format
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+system:
+	@sh scripts/system_packages.sh
+
+quickstart: $(INSTALLED) ## Make a small tri-spectral world and look at it
+	@test -e $(OUT)/world || $(BIN)/slimreid data synth $(OUT)/world
+	@$(BIN)/slimreid data check $(OUT)/world
+	@$(BIN)/slimreid data sheet $(OUT)/world --out $(OUT)/sheet.png
+	@$(BIN)/slimreid data sheet $(OUT)/world --out $(OUT)/sheet.html
+
+bench: $(DEV) ## Run all benchmarks
+	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+clean: ## Remove the virtual environment and everything generated
+	@rm -rf $(VENV) $(OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis

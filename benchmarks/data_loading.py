@@ -1,0 +1,127 @@
+"""Aligned triples per second: decode, resize and augment, against a straight Pillow loop.
+
+Both sides do the same work in one process with one thread: three JPEG files per sample, bicubic resize
+to 256×128, flip, pad and crop, normalise, random erasing. The Pillow loop treats each modality on its
+own, as earlier code did. Rounds alternate, and the median ratio is reported.
+
+    python benchmarks/data_loading.py [--samples 64] [--rounds 9] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from scipy.ndimage import gaussian_filter
+
+from slimreid.config import DataConfig, TransformConfig
+from slimreid.console import console, table
+from slimreid.data.dataset import ReIDDataset
+from slimreid.data.manifest import ImageRef, Manifest, Sample
+from slimreid.modalities import DEFAULT_MODALITIES
+
+HEIGHT, WIDTH = 256, 128
+PAD = 10
+
+
+def make_files(folder: Path, samples: int, size: tuple[int, int]) -> Manifest:
+    """JPEG files with natural-looking detail (smoothed noise at several scales)."""
+    rng = np.random.default_rng(0)
+    height, width = size
+    rows = []
+    for number in range(samples):
+        images = {}
+        for name in DEFAULT_MODALITIES:
+            layers = [gaussian_filter(rng.normal(size=(height, width, 3)), (s, s, 0)) * s for s in (1, 4, 16, 48)]
+            noise = np.sum(layers, axis=0)
+            pixels = np.clip(128 + 60 * noise / noise.std(), 0, 255).astype(np.uint8)
+            path = f"{number}_{name}.jpg"
+            Image.fromarray(pixels).save(folder / path, quality=90)
+            images[name] = ImageRef(path)
+        rows.append(Sample("train", str(number), "1", "", images))
+    return Manifest(tuple(rows), DEFAULT_MODALITIES, folder)
+
+
+def pillow_sample(manifest: Manifest, sample: Sample, config: TransformConfig) -> list[torch.Tensor]:
+    """The usual way: every modality decoded, resized and augmented by itself."""
+    tensors = []
+    for image in sample.images.values():
+        picture = Image.open(manifest.file(image)).convert("RGB")
+        picture = picture.resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC)
+        if random.random() < config.flip:
+            picture = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        padded = Image.new("RGB", (WIDTH + 2 * PAD, HEIGHT + 2 * PAD))
+        padded.paste(picture, (PAD, PAD))
+        left, top = random.randint(0, 2 * PAD), random.randint(0, 2 * PAD)
+        picture = padded.crop((left, top, left + WIDTH, top + HEIGHT))
+        x = torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous().float().div(255)
+        x = (x - torch.tensor([0.5] * 3)[:, None, None]) / torch.tensor([0.5] * 3)[:, None, None]
+        if random.random() < config.erase:
+            for _ in range(10):
+                area = random.uniform(*config.erase_area) * HEIGHT * WIDTH
+                ratio = math.exp(random.uniform(*(math.log(a) for a in config.erase_aspect)))
+                h, w = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+                if h < HEIGHT and w < WIDTH:
+                    y, z = random.randint(0, HEIGHT - h), random.randint(0, WIDTH - w)
+                    x[:, y : y + h, z : z + w] = torch.empty(3, h, w).normal_()
+                    break
+        tensors.append(x)
+    return tensors
+
+
+def measure(size: tuple[int, int], samples: int, rounds: int) -> dict[str, float]:
+    """Median triples per second of each way on files of `size` (height, width)."""
+    config = TransformConfig(height=HEIGHT, width=WIDTH, pad=PAD)
+    with tempfile.TemporaryDirectory() as folder:
+        manifest = make_files(Path(folder), samples, size)
+        exact = ReIDDataset(manifest, ("train",), config, train=True)
+        scaled = ReIDDataset(manifest, ("train",), config, train=True, data=DataConfig(scaled_decode=True))
+        ways = {
+            "pillow": lambda i: pillow_sample(manifest, manifest.samples[i], config),
+            "slimreid": lambda i: exact[i],
+            "slimreid, scaled decode": lambda i: scaled[i],
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        for round_ in range(rounds + 1):
+            for name, load in ways.items():
+                start = time.perf_counter()
+                for i in range(samples):
+                    load(i)
+                if round_:  # the first one warms up
+                    seconds[name].append(time.perf_counter() - start)
+    return {name: samples / statistics.median(values) for name, values in seconds.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--samples", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    results = {
+        f"{height}×{width} JPEG": measure((height, width), options.samples, options.rounds)
+        for height, width in ((512, 256), (256, 128))
+    }
+    if options.json:
+        print(json.dumps(results, indent=2, ensure_ascii=False))
+        return
+    rows = [
+        (source, name, f"{rate:.0f}", f"{rate / rates['pillow']:.2f}×")
+        for source, rates in results.items()
+        for name, rate in rates.items()
+    ]
+    console.print(table(["files", "way", "triples/s", "ratio"], rows, f"decode + augment to {HEIGHT}×{WIDTH}"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,8 @@
+"""`python -m slimreid` is the same as the command `slimreid`."""
+
+import sys
+
+from slimreid.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

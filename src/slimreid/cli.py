@@ -1,0 +1,133 @@
+"""The command line: a table of functions, whose parameters are the options."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+from argparse import ArgumentError
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, get_type_hints
+
+from jsonargparse import ArgumentParser
+
+from slimreid import __version__
+from slimreid.commands import data
+from slimreid.config import Config
+from slimreid.config_io import add_config_options, explain, known_keys, to_config
+from slimreid.console import errors
+from slimreid.errors import ConfigError, SlimReIDError
+
+Command: TypeAlias = Callable[..., int | None]
+Commands: TypeAlias = "Mapping[str, Command | tuple[str, Commands]]"
+
+COMMANDS: Commands = {
+    "data": (
+        "Make, import, check and look at datasets.",
+        {
+            "synth": data.synth,
+            "import": data.import_,
+            "check": data.check,
+            "simulate": data.simulate,
+            "sheet": data.sheet,
+            "preview": data.preview,
+        },
+    ),
+}
+
+
+class _Parser(ArgumentParser):
+    """Options of commands are written with hyphens, and yes/no options are flags."""
+
+    def add_argument(self, *names: str, **options: Any) -> Any:
+        name = names[0]
+        if name.startswith("--") and "." not in name and name != "--print_config":
+            names = (name.replace("_", "-"),)
+            if options.get("type") is bool and options.get("default") is False:
+                del options["type"]
+                options["action"] = "store_true"
+        return super().add_argument(*names, **options)
+
+
+def _takes_config(command: Command) -> bool:
+    return get_type_hints(command).get("config") is Config
+
+
+def _parser(prog: str, about: str) -> ArgumentParser:
+    return _Parser(prog=prog, description=about, exit_on_error=False)
+
+
+def _add(parser: ArgumentParser, commands: Commands | Command) -> None:
+    """Give a parser its sub-commands, or the options of its function."""
+    if callable(commands):
+        if _takes_config(commands):
+            add_config_options(parser)
+        parser.add_function_arguments(commands, as_group=False, as_positional=True, skip={"config"})
+        return
+    sub = parser.add_subcommands(required=True, dest="command")
+    for name, entry in commands.items():
+        about = (inspect.getdoc(entry) or "").splitlines()[0] if callable(entry) else entry[0]
+        child = _parser(f"{parser.prog} {name}", about)
+        sub.add_subcommand(name, child, help=about)  # before its own sub-commands
+        _add(child, entry if callable(entry) else entry[1])
+
+
+def _run(commands: Commands, values: Any) -> int:
+    """Call the function that the parsed values belong to."""
+    name = values.command
+    entry, inner = commands[name], values[name]
+    if not callable(entry):
+        return _run(entry[1], inner)
+    names = inspect.signature(entry).parameters
+    arguments = {key: getattr(inner, key) for key in names if key != "config"}
+    if _takes_config(entry):
+        arguments["config"] = to_config(inner)
+    return entry(**arguments) or 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code: 0 good, 1 wrong data or a failed check, 2 wrong usage."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments[:1] in (["--version"], ["-V"]):
+        print(f"slimreid {__version__}")
+        return 0
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    parser = _parser("slimreid", "Re-identification across cameras and spectra, with patch slimming.")
+    _add(parser, COMMANDS)
+    if not arguments:
+        parser.print_help()
+        return 2
+    try:
+        values = parser.instantiate(parser.parse_args(arguments))
+        return _run(COMMANDS, values)
+    except (ArgumentError, ConfigError) as error:
+        message = explain(str(error), known_keys()) if isinstance(error, ArgumentError) else str(error)
+        _complain(f"{message}\nsee '{_command_words(arguments)} --help'")
+        return 2
+    except SlimReIDError as error:
+        _complain(str(error))
+        return 1
+    except KeyboardInterrupt:
+        _complain("stopped")
+        return 130
+    except BrokenPipeError:  # e.g. piped into head
+        sys.stderr.close()
+        return 141
+
+
+def _command_words(arguments: Sequence[str]) -> str:
+    """The part of the arguments that names a command."""
+    words, commands = ["slimreid"], COMMANDS
+    for word in arguments:
+        entry = commands.get(word)
+        if entry is None:
+            break
+        words.append(word)
+        if callable(entry):
+            break
+        commands = entry[1]
+    return " ".join(words)
+
+
+def _complain(message: str) -> None:
+    errors.print(f"[bold red]error:[/] {message.replace('[', chr(92) + '[')}", soft_wrap=True)

@@ -1,0 +1,1 @@
+"""What each command does; `slimreid.cli` lists them. Heavy imports wait until a command runs."""

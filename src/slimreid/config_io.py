@@ -1,0 +1,91 @@
+"""Reading configs from YAML and dotted overrides, and saving the resolved one with a run."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from argparse import ArgumentError
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse import ArgumentParser
+
+from slimreid.config import Config
+from slimreid.errors import ConfigError
+from slimreid.files import write_text
+
+CONFIG_NAME = "config.yaml"
+
+_UNKNOWN = (
+    re.compile(r"Group '(?P<group>[^']+)' does not accept option '(?P<key>[^']+)'"),
+    re.compile(r"Option '(?P<key>[^']+)' is not accepted"),
+    re.compile(r"unrecognized arguments: --(?P<key>[^\s=]+)"),
+)
+
+
+def add_config_options(parser: ArgumentParser) -> None:
+    """Give a parser `--config FILE` (may be repeated), `--print_config` and one option per config key."""
+    parser.add_argument("--config", action="config", help="YAML file with options; later ones win.")
+    parser.add_class_arguments(Config, as_group=False)
+
+
+def load_config(files: Sequence[Path | str] = (), overrides: Iterable[str] = ()) -> Config:
+    """Read YAML files in order, then dotted overrides such as `transforms.height=128`.
+
+    Raises `ConfigError` naming the key, with the nearest known one if it is unknown.
+    """
+    parser = ArgumentParser(exit_on_error=False)
+    add_config_options(parser)
+    arguments = [part for file in files for part in ("--config", str(file))]
+    arguments += [f"--{override}" for override in overrides]
+    try:
+        return to_config(parser.instantiate(parser.parse_args(arguments)))
+    except ArgumentError as error:
+        raise ConfigError(explain(str(error), known_keys())) from None
+
+
+def to_config(values: Any) -> Config:
+    """The config among parsed and instantiated values (a namespace with at least the config's fields)."""
+    return Config(**{name: getattr(values, name) for name in Config.__dataclass_fields__})
+
+
+def known_keys() -> list[str]:
+    """All dotted keys of a config."""
+
+    def walk(prefix: str, value: object) -> list[str]:
+        if not hasattr(value, "__dataclass_fields__"):
+            return [prefix]
+        fields = value.__dataclass_fields__
+        return [k for name in fields for k in walk(f"{prefix}.{name}".lstrip("."), getattr(value, name))]
+
+    return walk("", Config())
+
+
+def explain(message: str, known: Sequence[str]) -> str:
+    """Add the nearest known key to the parser's complaint about an unknown one."""
+    for pattern in _UNKNOWN:
+        match = pattern.search(message)
+        if match:
+            groups = match.groupdict()
+            key = f"{groups['group']}.{groups['key']}" if "group" in groups else groups["key"]
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            return f"unknown option '{key}'{hint}"
+    return message
+
+
+def save_config(config: Config, folder: Path) -> Path:
+    """Write the full resolved config to `folder`/config.yaml, from which it can be read back."""
+    path = folder / CONFIG_NAME
+    write_text(path, yaml.safe_dump(_plain(asdict(config)), sort_keys=False, allow_unicode=True))
+    return path
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, so that YAML stays plain."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,1 @@
+"""From files on disk to batches: one table (the manifest), layouts, transforms, sampler, dataset."""

@@ -1,0 +1,122 @@
+"""Loading batches: workers, broken samples, and the loaders a run needs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch.utils.data import DataLoader
+
+from slimreid.config import Config
+from slimreid.data.dataset import LoadedSample, ReIDDataset
+from slimreid.data.manifest import Manifest, Split, read_manifest
+from slimreid.data.sampler import IdentitySampler, SampleKey, SequentialSampler
+from slimreid.errors import ConfigError, DataError
+from slimreid.types import ModalBatch
+
+logger = logging.getLogger(__name__)
+
+
+class BatchLoader:
+    """Iterates over batches of a dataset, with or without worker processes.
+
+    A broken sample raises `DataError` here, or, with `on_error: skip`, is dropped once: it is logged,
+    kept in `dropped` (row -> message) and not asked for again in later epochs.
+    """
+
+    def __init__(
+        self, dataset: ReIDDataset, sampler: IdentitySampler | SequentialSampler, workers: int = 0
+    ) -> None:
+        self.dataset = dataset
+        self.sampler = sampler
+        self.dropped: dict[int, str] = {}
+        self._loader: DataLoader[LoadedSample] = DataLoader(
+            dataset,
+            batch_sampler=_WithoutDropped(sampler, self.dropped),
+            collate_fn=dataset.collate,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            pin_memory=torch.cuda.is_available(),
+            generator=torch.Generator().manual_seed(dataset.seed),  # leaves the global generator alone
+        )
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[ModalBatch]:
+        batch: ModalBatch
+        for batch in self._loader:
+            for index, message in batch.dropped:
+                if self.dataset.on_error == "raise":
+                    raise DataError(f"{message} (or set data.on_error to 'skip')")
+                if index not in self.dropped:
+                    self.dropped[index] = message
+                    logger.warning("sample dropped: %s", message)
+            if len(batch):
+                yield batch
+
+    def report(self) -> str:
+        """The samples that were dropped, one per line; '' if none."""
+        if not self.dropped:
+            return ""
+        lines = "\n  ".join(self.dropped[index] for index in sorted(self.dropped))
+        return f"{len(self.dropped)} of {len(self.dataset)} samples dropped for broken files:\n  {lines}"
+
+
+class _WithoutDropped:
+    """The batches of a sampler without the samples known to be broken."""
+
+    def __init__(self, sampler: IdentitySampler | SequentialSampler, dropped: dict[int, str]) -> None:
+        self.sampler = sampler
+        self.dropped = dropped
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[list[SampleKey]]:
+        for batch in self.sampler:
+            keys = [key for key in batch if key.sample not in self.dropped]
+            if keys:
+                yield keys
+
+
+def open_manifest(config: Config) -> Manifest:
+    """The manifest a config names; raises `ConfigError` where it names none."""
+    if not config.data.manifest:
+        raise ConfigError("data.manifest is not set; give a manifest, e.g. --data.manifest w/manifest.csv")
+    return read_manifest(config.data.manifest, config.data.modalities)
+
+
+def train_loader(
+    config: Config, manifest: Manifest | None = None, rank: int = 0, world_size: int = 1
+) -> BatchLoader:
+    """Augmented P × K batches of the training split."""
+    dataset = ReIDDataset(
+        manifest or open_manifest(config),
+        ("train",),
+        config.transforms,
+        train=True,
+        data=config.data,
+        seed=config.seed,
+    )
+    batch = config.batch
+    sampler = IdentitySampler(
+        dataset.identities, batch.identities, batch.images, config.seed, rank, world_size
+    )
+    return BatchLoader(dataset, sampler, config.data.workers)
+
+
+def eval_loader(
+    config: Config,
+    splits: Sequence[Split],
+    manifest: Manifest | None = None,
+    rank: int = 0,
+    world_size: int = 1,
+) -> BatchLoader:
+    """All samples of some splits in order, without augmentation."""
+    dataset = ReIDDataset(
+        manifest or open_manifest(config), splits, config.transforms, data=config.data, seed=config.seed
+    )
+    sampler = SequentialSampler(len(dataset), config.batch.test, rank, world_size)
+    return BatchLoader(dataset, sampler, config.data.workers)

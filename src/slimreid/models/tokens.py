@@ -1,0 +1,99 @@
+"""The tokens between two blocks, and what a caller may do to them there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from slimreid.errors import ModelError
+from slimreid.models.positions import mean_coordinates
+
+
+@dataclass(frozen=True)
+class TokenState:
+    """Tokens on their way through the blocks, and where they stand in the image.
+
+    Learned positions are already part of the tokens. Rotary ones are computed from `positions`, which
+    are continuous coordinates, so every token has one: a kept patch its own, a merged or leftover token
+    the mean coordinate of the patches it stands for, weighted as they are.
+    """
+
+    x: Tensor
+    """(B, T, C): `prefix` special tokens (class, registers), then T − prefix patch tokens."""
+    prefix: int
+    """Number of special tokens; they cannot be removed."""
+    positions: Tensor
+    """(B or 1, T − prefix, 2): centre (y, x) of each patch token in [−1, 1]."""
+    index: Tensor | None = None
+    """(B, T − prefix) int64: the patch that each token is, −1 for mixtures; None = all patches in order."""
+
+    @property
+    def patches(self) -> Tensor:
+        """(B, T − prefix, C): the tokens without class and registers."""
+        return self.x[:, self.prefix :]
+
+    def keep(self, index: Tensor) -> TokenState:
+        """Keep the patch tokens at `index` (B, K), in that order, each with its position."""
+        B, _, C = self.patches.shape
+        if index.ndim != 2 or len(index) != B:
+            raise ModelError(f"index to keep must be ({B}, K), not {tuple(index.shape)}")
+        kept = self.patches.gather(1, index[..., None].expand(-1, -1, C))
+        places = self.positions.expand(B, -1, -1).gather(1, index[..., None].expand(-1, -1, 2))
+        origin = index if self.index is None else self.index.gather(1, index)
+        return self._with(kept, places, origin)
+
+    def merge(self, weights: Tensor) -> TokenState:
+        """Replace the N patch tokens by n weighted sums, `weights` (B, n, N); positions: weighted means."""
+        B, N, _ = self.patches.shape
+        if weights.ndim != 3 or (len(weights), weights.shape[2]) != (B, N):
+            raise ModelError(f"weights to merge must be ({B}, n, {N}), not {tuple(weights.shape)}")
+        places = mean_coordinates(self.positions, weights)
+        origin = torch.full(weights.shape[:2], -1, dtype=torch.int64, device=weights.device)
+        return self._with(weights.to(self.x.dtype) @ self.patches, places, origin)
+
+    def append(self, tokens: Tensor, positions: Tensor) -> TokenState:
+        """Add mixed tokens (B, n, C), such as the leftover, at `positions` (B, n, 2), after the others."""
+        B, N, C = self.patches.shape
+        n = tokens.shape[1]
+        if tokens.shape != (B, n, C) or positions.shape != (B, n, 2):
+            raise ModelError(
+                f"tokens to append must be ({B}, n, {C}) with positions ({B}, n, 2), "
+                f"not {tuple(tokens.shape)} with {tuple(positions.shape)}"
+            )
+        device = self.x.device
+        origin = torch.arange(N, device=device).expand(B, N) if self.index is None else self.index
+        return self._with(
+            torch.cat([self.patches, tokens.to(self.x.dtype)], dim=1),
+            torch.cat([self.positions.expand(B, -1, -1), positions.to(self.positions.dtype)], dim=1),
+            torch.cat([origin, torch.full((B, n), -1, dtype=torch.int64, device=device)], dim=1),
+        )
+
+    def _with(self, patches: Tensor, positions: Tensor, index: Tensor) -> TokenState:
+        x = torch.cat([self.x[:, : self.prefix], patches], dim=1)
+        return replace(self, x=x, positions=positions, index=index)
+
+
+Between = Callable[[int, TokenState], TokenState]
+"""Called with the number of the next block (from 0) and the tokens; returns the tokens to go on with."""
+
+
+def check_change(block: int, before: TokenState, after: TokenState) -> None:
+    """Raise `ModelError` unless `after` can go on through the blocks in place of `before`."""
+    B, T, C = after.x.shape
+    where = f"tokens returned before block {block}"
+    if (before.x.shape[0], before.x.shape[2]) != (B, C):
+        raise ModelError(
+            f"{where}: {tuple(after.x.shape)} must keep rows and channels of {tuple(before.x.shape)}"
+        )
+    if after.prefix != before.prefix or before.prefix > T:
+        raise ModelError(f"{where}: the {before.prefix} class and register tokens must stay in front")
+    if after.positions.shape not in ((B, T - after.prefix, 2), (1, T - after.prefix, 2)):
+        raise ModelError(
+            f"{where}: {T - after.prefix} patch tokens need positions ({B} or 1, {T - after.prefix}, 2), "
+            f"not {tuple(after.positions.shape)}"
+        )
+    if after.index is not None and after.index.shape != (B, T - after.prefix):
+        raise ModelError(f"{where}: index must be ({B}, {T - after.prefix}), not {tuple(after.index.shape)}")

@@ -1,0 +1,46 @@
+"""Slimming: many patches become a few tokens, chosen under the eyes of guiding vectors.
+
+A small library of its own: pure functions (`score_patches`, `keep_top_patches`, `merge_patches`), thin
+modules around them, and named presets. It knows nothing of what the tokens are used for.
+"""
+
+from slimreid.slimming.estimators import decide, gumbel_noise, gumbel_softmax, soft_topk
+from slimreid.slimming.losses import ratio_loss
+from slimreid.slimming.merging import DualPatchMerger, PatchMerger, merge_patches, merged_count
+from slimreid.slimming.multimodal import MultiModalSlimmer, unpack
+from slimreid.slimming.packing import Packing, pack_all, pack_present
+from slimreid.slimming.presets import PRESETS, SlimmingOptions, slimming_options
+from slimreid.slimming.scoring import PatchScorer, PatchScores, min_max, score_patches, similarities
+from slimreid.slimming.selection import Selection, keep_top_patches, kept_count, stable_top
+from slimreid.slimming.slimmer import PatchSlimmer, Slimmed
+
+__all__ = [
+    "PRESETS",
+    "DualPatchMerger",
+    "MultiModalSlimmer",
+    "Packing",
+    "PatchMerger",
+    "PatchScorer",
+    "PatchScores",
+    "PatchSlimmer",
+    "Selection",
+    "Slimmed",
+    "SlimmingOptions",
+    "decide",
+    "gumbel_noise",
+    "gumbel_softmax",
+    "keep_top_patches",
+    "kept_count",
+    "merge_patches",
+    "merged_count",
+    "min_max",
+    "pack_all",
+    "pack_present",
+    "ratio_loss",
+    "score_patches",
+    "similarities",
+    "slimming_options",
+    "soft_topk",
+    "stable_top",
+    "unpack",
+]

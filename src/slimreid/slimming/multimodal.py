@@ -1,0 +1,198 @@
+"""Several aligned streams, each guided by all the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from slimreid.errors import ConfigError, ModelError
+from slimreid.slimming.merging import PatchMerger, merge_patches
+from slimreid.slimming.mlp import grouped_mlp, stack_layers
+from slimreid.slimming.packing import Packing, pack_all, pack_present
+from slimreid.slimming.presets import DEFAULT, SlimmingOptions, slimming_options
+from slimreid.slimming.scoring import PatchScorer, squash
+from slimreid.slimming.selection import Selection
+from slimreid.slimming.slimmer import Slimmed, finish, guide_similarities, merge_decision, select, token_count
+
+SHARED = "shared"
+
+
+class MultiModalSlimmer(nn.Module):
+    """Slims M aligned streams at once; all modalities go through the same batched operations.
+
+    Each modality has its own parameters, or all share one set (`shared=True`). Preset, options and
+    the number of merged tokens are as for `PatchSlimmer`; a dual merge, which needs two named
+    guides, is refused with `ConfigError`.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        modalities: Sequence[str],
+        preset: str | SlimmingOptions = DEFAULT,
+        *,
+        num_patches: int | None = None,
+        merged_tokens: int | None = None,
+        shared: bool = False,
+        **changes: Any,
+    ) -> None:
+        super().__init__()
+        self.options = options = slimming_options(preset, **changes)
+        self.modalities = tuple(modalities)
+        if not self.modalities or len(set(self.modalities)) != len(self.modalities):
+            raise ConfigError(f"modalities: {list(modalities)} are not one or more different names")
+        if options.merge == "dual":
+            raise ConfigError("merge: 'dual' is for one stream with two guides; use PatchSlimmer")
+        self.merged_tokens = token_count(options, num_patches, merged_tokens)
+        groups = (SHARED,) if shared else self.modalities
+        self.scorers = nn.ModuleDict({g: PatchScorer(dim) for g in groups if options.learned})
+        self.mergers = nn.ModuleDict(
+            {g: PatchMerger(dim, self.merged_tokens) for g in groups if options.merge != "none"}
+        )
+        M = len(self.modalities)
+        order = [[m, *(o for o in range(M) if o != m)] for m in range(M)]
+        self.register_buffer("order", torch.tensor(order), persistent=False)
+        self._compiled: Callable[..., Slimmed] | None = None
+
+    def forward(
+        self,
+        patches: Tensor,
+        vectors: Tensor,
+        present: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Slimmed:
+        """patches (B, M, N, C), global vectors (B, M, C), present (B, M) bool or None for all.
+
+        Returns `Slimmed` with tokens (B, M, T, C), zero where a modality is absent. Patches are
+        processed modality first, so memory in that order (a transposed view) spares a copy. Raises
+        `ModelError` on shapes that do not fit.
+        """
+        if patches.ndim != 4 or patches.shape[1] != len(self.modalities):
+            raise ModelError(
+                f"patches must be (B, {len(self.modalities)}, N, C) for {', '.join(self.modalities)}, "
+                f"not {tuple(patches.shape)}"
+            )
+        B, M, _, C = patches.shape
+        if vectors.shape != (B, M, C) or (present is not None and present.shape != (B, M)):
+            raise ModelError(
+                f"global vectors must be ({B}, {M}, {C}) and present ({B}, {M}), not {tuple(vectors.shape)}"
+                + ("" if present is None else f" and {tuple(present.shape)}")
+            )
+        packing = pack_all(B, M, patches.device) if present is None else pack_present(present)
+        slimmed = self.slim_rows(packing.pack(patches), packing.pack(vectors), packing, generator=generator)
+        return unpack(slimmed, packing)
+
+    def slim_rows(
+        self, patches: Tensor, vectors: Tensor, packing: Packing, *, generator: torch.Generator | None = None
+    ) -> Slimmed:
+        """The same on packed rows: patches (R, N, C), vectors (R, C) -> `Slimmed` of R rows.
+
+        For callers whose backbone already works on packed rows; `unpack` spreads the result.
+        """
+        stacked = packing.unpack(vectors)  # (B, M, C), zero where absent
+        order = cast(Tensor, self.order)[packing.modality]  # (R, M): own first, then the guides
+        guides = stacked[packing.sample[:, None], order]  # (R, M, C)
+        present = None
+        if not packing.complete:
+            exists = packing.unpack(packing.sample.new_ones(len(patches), dtype=torch.bool))
+            present = exists[packing.sample[:, None], order][:, 1:]
+        core = self._compiled or self._core
+        return core(patches, guides, order, present, packing.sizes, generator)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile the dense core in place; packing by presence stays outside. Takes `torch.compile`'s options."""
+        self._compiled = torch.compile(self._core, *args, **kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_compiled": None}
+
+    def _core(
+        self,
+        patches: Tensor,
+        guides: Tensor,
+        order: Tensor,
+        present: Tensor | None,
+        sizes: tuple[int, ...],
+        generator: torch.Generator | None,
+    ) -> Slimmed:
+        """Rows sorted by modality -> `Slimmed` of rows; nothing here depends on the data but values."""
+        options = self.options
+        R, N, _ = patches.shape
+        if options.own == "mean":
+            guides = torch.cat([patches.mean(1, keepdim=True), guides[:, 1:]], 1)
+        sims = guide_similarities(patches, guides, options)
+        names = [str(g) for g in range(guides.shape[1] - 1)]
+        learned = self._learned(patches, sizes)
+        selection = select(
+            patches, learned, sims, present, options, names=names, training=self.training, generator=generator
+        )
+        if guides.shape[1] > 1:
+            by_guide = torch.stack([selection.scores[name] for name in names], 1)
+        else:
+            by_guide = sims.new_zeros(R, 0, N)
+        selection = replace(selection, scores=self._by_modality(selection.scores, by_guide, order))
+        if options.merge == "none":
+            return finish(selection.kept, (selection,), (), options)
+        merged, weights = self._merge(selection, sizes)
+        return finish(merged, (selection,), (weights,), options)
+
+    def _sizes(self, sizes: tuple[int, ...], modules: nn.ModuleDict) -> tuple[int, ...]:
+        return (sum(sizes),) if SHARED in modules else sizes
+
+    def _learned(self, patches: Tensor, sizes: tuple[int, ...]) -> Tensor | None:
+        """(R, N, C) -> (R, N), each row by the scorer of its modality."""
+        if not self.scorers:
+            return None
+        mlps = [cast(PatchScorer, s).mlp for s in self.scorers.values()]
+        layers = stack_layers([(mlp[0], mlp[2]) for mlp in mlps])
+        return squash(grouped_mlp(patches, layers, self._sizes(sizes, self.scorers)))
+
+    def _merge(self, selection: Selection, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Kept (R, K, C) -> merged (R, N_c, C) and weights (R, N_c, K), by the merger of each modality."""
+        R, _, C = selection.kept.shape
+        mergers = [cast(PatchMerger, m) for m in self.mergers.values()]
+        nets = [m.weight for m in mergers]
+        layers = stack_layers([(net[1], net[3]) for net in nets], [net[0] for net in nets])
+        sizes = self._sizes(sizes, self.mergers)
+        logits = grouped_mlp(F.layer_norm(selection.kept, (C,)), layers, sizes)
+        scales = torch.cat([m.scale.expand(size, 1, 1) for m, size in zip(mergers, sizes, strict=True)])
+        return merge_patches(
+            selection.kept, logits, scale=scales, decision=merge_decision(selection, self.options)
+        )
+
+    def _by_modality(
+        self, scores: Mapping[str, Tensor], by_guide: Tensor, order: Tensor
+    ) -> dict[str, Tensor]:
+        """Scores of the guides under the names of their modalities; zero for the row's own modality."""
+        R, G, N = by_guide.shape
+        spread = by_guide.new_zeros(R, G + 1, N)
+        spread = spread.scatter(1, order[:, 1:, None].expand(-1, -1, N), by_guide)
+        named = {name: scores[name] for name in ("learned", "own") if name in scores}
+        return {**named, **dict(zip(self.modalities, spread.unbind(1), strict=True))}
+
+
+def unpack(slimmed: Slimmed, packing: Packing) -> Slimmed:
+    """Spread the rows of a result over (B, M, …), zero where a modality is absent."""
+
+    def spread(selection: Selection) -> Selection:
+        return Selection(
+            index=packing.unpack(selection.index),
+            kept=packing.unpack(selection.kept),
+            decision=packing.unpack(selection.decision),
+            score=packing.unpack(selection.score),
+            leftover=None if selection.leftover is None else packing.unpack(selection.leftover),
+            scores={name: packing.unpack(value) for name, value in selection.scores.items()},
+        )
+
+    return Slimmed(
+        packing.unpack(slimmed.tokens),
+        tuple(spread(s) for s in slimmed.selections),
+        tuple(packing.unpack(w) for w in slimmed.weights),
+        slimmed.ratio_loss,
+    )

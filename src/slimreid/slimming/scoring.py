@@ -1,0 +1,158 @@
+"""How much each patch matters: a learned score and its similarity to guiding vectors (eq. 1–3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from slimreid.errors import ModelError
+
+_EPS = 1e-8
+_TINY_NORM = 1e-12
+
+
+@dataclass(frozen=True)
+class PatchScores:
+    """Score of every patch and the parts it is made of, all float32 (or float64) and (B, N)."""
+
+    total: Tensor
+    sources: dict[str, Tensor]
+    """`learned`, `own` and one entry per guide; zeros where a guide is absent."""
+
+
+def inverse_norm(vectors: Tensor) -> Tensor:
+    """1/‖v‖ over the last dimension in at least float32, and 0 with zero gradient for a null vector."""
+    dtype = torch.promote_types(vectors.dtype, torch.float32)
+    norm = torch.linalg.vector_norm(vectors, dim=-1, dtype=dtype)
+    null = norm < _TINY_NORM
+    # The inner fill keeps 1/0 out of the backward pass, where an outer mask alone would give 0 · inf.
+    return norm.masked_fill(null, 1.0).reciprocal().masked_fill(null, 0.0)
+
+
+def similarities(patches: Tensor, vectors: Tensor, kind: str = "cosine") -> Tensor:
+    """Similarity of each patch to each guiding vector, from one batched product.
+
+    patches (B, N, C), vectors (B, G, C) -> (B, G, N) in at least float32; the product itself is in
+    the precision of the patches, also under autocast, since ranks hang on small differences. `kind`
+    is `cosine`, or `dot` for v·e / C. Raises `ModelError` when the shapes do not fit each other.
+    """
+    B, _, C = patches.shape
+    if vectors.ndim != 3 or vectors.shape[0] != B or vectors.shape[2] != C:
+        raise ModelError(
+            f"guides must be ({B}, G, {C}) for patches {tuple(patches.shape)}, not {tuple(vectors.shape)}"
+        )
+    with torch.autocast(patches.device.type, enabled=False):
+        if kind == "cosine":
+            directions = vectors * inverse_norm(vectors)[..., None]
+            cosine: Tensor = _Cosine.apply(patches, directions.to(patches.dtype))
+            return cosine
+        products = torch.bmm(vectors.to(patches.dtype), patches.transpose(1, 2))  # (B, G, N)
+        return products.to(torch.promote_types(products.dtype, torch.float32)) / C
+
+
+class _Cosine(torch.autograd.Function):
+    """Product of patches and unit vectors over the length of the patches, (B, N, C), (B, G, C) -> (B, G, N).
+
+    Scaling the products instead of the patches spares a normalised copy of all patches; the gradient
+    is written out because autograd would pass over all patches seven times instead of two.
+    With r = 1/‖v‖ and c the cosine: ∂c/∂v = r·u − c·r²·v and ∂c/∂u = r·v.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, patches: Tensor, directions: Tensor) -> Tensor:
+        products = torch.bmm(directions, patches.transpose(1, 2))
+        scale = inverse_norm(patches)[:, None]  # (B, 1, N)
+        cosine = products * scale
+        ctx.save_for_backward(patches, directions, scale, cosine)
+        return cosine
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        patches, directions, scale, cosine = ctx.saved_tensors
+        scaled = (grads[0] * scale).to(patches.dtype)  # (B, G, N)
+        to_patches = to_directions = None
+        if ctx.needs_input_grad[0]:
+            along = -(grads[0] * cosine).sum(1, keepdim=True) * scale**2  # (B, 1, N)
+            to_patches = torch.bmm(scaled.transpose(1, 2), directions)
+            to_patches = to_patches.addcmul_(patches, along.transpose(1, 2).to(patches.dtype))
+        if ctx.needs_input_grad[1]:
+            to_directions = torch.bmm(scaled, patches)
+        return to_patches, to_directions
+
+
+def min_max(values: Tensor) -> Tensor:
+    """Bring values to [0, 1] over the last dimension; equal values all become 0.
+
+    (..., N) -> (..., N)
+    """
+    low, high = values.amin(-1, keepdim=True), values.amax(-1, keepdim=True)
+    return (values - low) / (high - low + _EPS)
+
+
+def score_patches(
+    learned: Tensor | None,
+    own: Tensor,
+    guides: Tensor,
+    *,
+    present: Tensor | None = None,
+    names: Sequence[str] = (),
+    beta: float = 0.25,
+    normalise: str = "minmax",
+    combine: str = "weighted",
+) -> PatchScores:
+    """Combine the sources of evidence into one score per patch.
+
+    learned (B, N) in [0, 1] or None, own (B, N) and guides (B, G, N) raw similarities, present (B, G)
+    bool or None for all. `weighted`: (1 − 2β)·learned + 2β·mean(guides present) + 2β·own, where a
+    term without a source falls away; `sum`: the plain sum of all sources. `normalise` is `minmax` or
+    `none`; `names` label the guides (`guide0`, … by default). Raises `ModelError` on shapes that
+    do not fit.
+    """
+    B, G, N = guides.shape
+    if own.shape != (B, N) or (learned is not None and learned.shape != (B, N)):
+        raise ModelError(
+            f"own and learned scores must be ({B}, {N}) like the guides, not {tuple(own.shape)}"
+            + ("" if learned is None else f" and {tuple(learned.shape)}")
+        )
+    if present is not None and present.shape != (B, G):
+        raise ModelError(f"presence of {G} guides must be ({B}, {G}), not {tuple(present.shape)}")
+    if normalise == "minmax":
+        own, guides = min_max(own), min_max(guides)
+    if present is not None:
+        guides = guides.masked_fill(~present[..., None], 0.0)
+
+    guided = guides.sum(1)
+    if combine == "weighted":
+        count: Tensor | int = max(G, 1) if present is None else present.sum(1, keepdim=True).clamp_min(1)
+        total = 2 * beta * (guided / count + own)
+        total = total if learned is None else (1 - 2 * beta) * learned + total
+    else:
+        total = guided + own if learned is None else guided + own + learned
+
+    sources = {} if learned is None else {"learned": learned}
+    sources["own"] = own
+    labels = names or [f"guide{g}" for g in range(G)]
+    sources.update(zip(labels, guides.unbind(1), strict=True))
+    return PatchScores(total, sources)
+
+
+def squash(logits: Tensor) -> Tensor:
+    """(…, 1) logits -> (…) learned scores in [0, 1], in at least float32."""
+    return logits.squeeze(-1).to(torch.promote_types(logits.dtype, torch.float32)).sigmoid()
+
+
+class PatchScorer(nn.Module):
+    """The learned score of a patch: sigmoid(Linear · GELU · Linear), (B, N, C) -> (B, N)."""
+
+    def __init__(self, dim: int, hidden: int | None = None) -> None:
+        super().__init__()
+        hidden = max(1, dim // 4) if hidden is None else hidden
+        self.mlp = nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, 1))
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """Scores in [0, 1], in at least float32."""
+        return squash(self.mlp(patches))

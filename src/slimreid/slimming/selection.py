@@ -1,0 +1,138 @@
+"""Which patches are kept, and what becomes of the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slimreid.errors import ModelError
+from slimreid.slimming.estimators import decide
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The choice of K out of N patches, with everything it rests on.
+
+    For several modalities every field has one more dimension M after B; rows of absent modalities
+    are zero.
+    """
+
+    index: Tensor
+    """(B, K) positions of the kept patches, best score first, lower position first on ties."""
+    kept: Tensor
+    """(B, K, C) the kept patches in that order."""
+    decision: Tensor
+    """(B, N) the matrix D: 1 for kept, 0 for dropped; carries the estimator's gradient."""
+    score: Tensor
+    """(B, N) what the patches were ranked by."""
+    leftover: Tensor | None
+    """(B, 1, C) the dropped patches fused into one token; None when nothing was dropped."""
+    scores: Mapping[str, Tensor] = field(default_factory=dict)
+    """(B, N) score per source: `learned`, `own` and one per guide."""
+
+
+def kept_count(num_patches: int, keep_ratio: float) -> int:
+    """K = max(1, ceil(N · keep_ratio))."""
+    return max(1, math.ceil(num_patches * keep_ratio))
+
+
+def stable_top(scores: Tensor, k: int) -> Tensor:
+    """Positions of the k largest scores, best first, the lower position first on ties.
+
+    (B, N) -> (B, k). `torch.topk` alone leaves the order of equal scores open, so the position is
+    packed into the low half of an integer key whose high half orders like the float.
+    """
+    N = scores.shape[-1]
+    scores = scores.detach()
+    if scores.dtype == torch.float64:  # no room for the position beside 64 bits of score
+        return scores.sort(dim=-1, descending=True, stable=True).indices[..., :k]
+    bits = scores.float().masked_fill(scores == 0, 0.0).view(torch.int32)  # −0.0 equals 0.0
+    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    position = torch.arange(N - 1, -1, -1, device=scores.device)
+    return ((ordered.long() << 32) | position).topk(k, dim=-1).indices
+
+
+def take(patches: Tensor, index: Tensor) -> Tensor:
+    """patches (B, N, C) at index (B, K) -> (B, K, C); whole rows are copied, unlike with `gather`."""
+    B, N, C = patches.shape
+    return patches.reshape(B * N, C).index_select(0, flat_index(index, N)).reshape(B, -1, C)
+
+
+def flat_index(index: Tensor, num_patches: int) -> Tensor:
+    """Positions (B, K) within samples -> positions (B·K,) within the flattened batch."""
+    offset = torch.arange(len(index), device=index.device)[:, None] * num_patches
+    return (index + offset).flatten()
+
+
+def split_patches(patches: Tensor, score: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """The kept patches, and the dropped ones fused by a softmax over their scores.
+
+    patches (B, N, C), score (B, N), index (B, K) with K < N -> kept (B, K, C), leftover (B, 1, C).
+    Kept patches get weight zero in one product over all, which spares copying the dropped ones.
+    """
+    kept = torch.zeros_like(score, dtype=torch.bool).scatter(1, index, True)
+    weights = score.masked_fill(kept, -math.inf).softmax(-1)
+    pair: tuple[Tensor, Tensor] = _Split.apply(patches, index, weights.to(patches.dtype))
+    return pair
+
+
+class _Split(torch.autograd.Function):
+    """Take rows and sum all rows by weights; the gradients meet in one buffer instead of two."""
+
+    @staticmethod
+    def forward(ctx: Any, patches: Tensor, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(patches, index, weights)
+        return take(patches, index), torch.bmm(weights[:, None], patches)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
+        patches, index, weights = ctx.saved_tensors
+        B, N, C = patches.shape
+        to_kept, to_leftover = grads
+        to_patches = to_weights = None
+        if ctx.needs_input_grad[0]:
+            to_patches = torch.bmm(weights[..., None], to_leftover)
+            to_patches.view(B * N, C).index_add_(0, flat_index(index, N), to_kept.reshape(-1, C))
+        if ctx.needs_input_grad[2]:
+            to_weights = torch.bmm(to_leftover, patches.transpose(1, 2))[:, 0]
+        return to_patches, None, to_weights
+
+
+def keep_top_patches(
+    patches: Tensor,
+    score: Tensor,
+    keep_ratio: float,
+    *,
+    scores: Mapping[str, Tensor] | None = None,
+    estimator: str = "topk",
+    tau: float = 1.0,
+    training: bool = False,
+    generator: torch.Generator | None = None,
+    zero_leftover: bool = False,
+) -> Selection:
+    """Keep the best max(1, ceil(N · keep_ratio)) patches and fuse the others into one token.
+
+    patches (B, N, C), score (B, N) -> `Selection`. `scores` (per source) are only passed on.
+    `zero_leftover` gives a zero token where nothing is dropped, instead of None. Raises `ModelError`
+    when the shapes do not fit or there is no patch.
+    """
+    if patches.ndim != 3 or score.shape != patches.shape[:2] or patches.shape[1] == 0:
+        raise ModelError(
+            f"patches must be (B, N, C) with N ≥ 1 and scores (B, N), "
+            f"not {tuple(patches.shape)} and {tuple(score.shape)}"
+        )
+    B, N, C = patches.shape
+    K = kept_count(N, keep_ratio)
+    index = stable_top(score, K)
+    decision = decide(score, index, estimator=estimator, tau=tau, training=training, generator=generator)
+    leftover: Tensor | None
+    if K < N:
+        kept, leftover = split_patches(patches, score, index)
+    else:
+        kept, leftover = take(patches, index), patches.new_zeros(B, 1, C) if zero_leftover else None
+    return Selection(index, kept, decision, score, leftover, dict(scores or {}))

@@ -1,0 +1,136 @@
+"""A picture of samples in all their spectra: one row per identity, one group of images per sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from PIL import Image, ImageDraw, ImageFont
+
+from slimreid.errors import ConfigError
+
+_PAPER, _INK, _FAINT, _CARD = (250, 250, 248), (32, 34, 38), (120, 124, 130), (255, 255, 255)
+_EDGE, _HATCH = (214, 216, 218), (196, 199, 203)
+_ACCENTS = ((31, 119, 180), (132, 82, 161), (214, 92, 44), (44, 140, 90), (150, 120, 20), (90, 90, 90))
+_PAD, _GAP, _BETWEEN = 14, 2, 12
+
+
+@dataclass(frozen=True)
+class ContactRow:
+    """One row: samples of one identity, each a picture per modality (None or missing = absent)."""
+
+    label: str
+    cells: list[Mapping[str, Image.Image | None]]
+    captions: list[str] = field(default_factory=list)
+    """One line below each sample, such as its camera; empty for none."""
+
+    def __post_init__(self) -> None:
+        if self.captions and len(self.captions) != len(self.cells):
+            raise ConfigError(
+                f"row '{self.label}' has {len(self.cells)} samples but {len(self.captions)} captions; give one each"
+            )
+
+
+def draw_contact_sheet(
+    rows: Sequence[ContactRow], modalities: Sequence[str], cell_height: int = 128
+) -> Image.Image:
+    """Draw the sheet: images keep their aspect and are `cell_height` pixels high.
+
+    Raises `ConfigError` when there is nothing to draw.
+    """
+    if not modalities or not any(row.cells for row in rows):
+        raise ConfigError("a contact sheet needs at least one modality and one sample")
+    if cell_height < 8:
+        raise ConfigError(f"cell_height must be at least 8 pixels, not {cell_height}")
+    cell = (_cell_width(rows, cell_height), cell_height)
+    small, large = _font(cell_height, 0.085), _font(cell_height, 0.11)
+    line = _text_size("Ag", small)[1] + 6
+    label = max(_text_size(row.label, large)[0] for row in rows) + _PAD
+    group = len(modalities) * (cell[0] + _GAP) - _GAP
+    columns = max(len(row.cells) for row in rows)
+    caption = line if any(any(row.captions) for row in rows) else 4
+    row_height = cell_height + caption + 8
+    width = _PAD + label + columns * (group + _BETWEEN) - _BETWEEN + _PAD
+    sheet = Image.new("RGB", (width, _PAD + line + len(rows) * row_height + _PAD), _PAPER)
+    draw = ImageDraw.Draw(sheet)
+    starts = [_PAD + label + k * (group + _BETWEEN) for k in range(columns)]
+    for x in starts:
+        _header(draw, (x, _PAD), modalities, cell[0], line, small)
+    for index, row in enumerate(rows):
+        y = _PAD + line + index * row_height
+        draw.text((_PAD, y + cell_height / 2), row.label, _INK, large, anchor="lm")
+        for k, (x, images) in enumerate(zip(starts, row.cells, strict=False)):
+            _group(sheet, draw, (x, y), images, modalities, cell)
+            if row.captions:
+                text = _fit(row.captions[k], small, group)
+                draw.text((x + group / 2, y + cell_height + 3), text, _FAINT, small, anchor="ma")
+    return sheet
+
+
+def _cell_width(rows: Sequence[ContactRow], height: int) -> int:
+    """Width that holds every image at the given height."""
+    shapes = [i.size for row in rows for cell in row.cells for i in cell.values() if i is not None]
+    return max((max(round(w * height / h), 1) for w, h in shapes), default=height)
+
+
+def _header(
+    draw: ImageDraw.ImageDraw,
+    corner: tuple[int, int],
+    modalities: Sequence[str],
+    width: int,
+    height: int,
+    font: ImageFont.FreeTypeFont | ImageFont.ImageFont,
+) -> None:
+    x, y = corner
+    for k, name in enumerate(modalities):
+        left, colour = x + k * (width + _GAP), _ACCENTS[k % len(_ACCENTS)]
+        draw.text((left + width / 2, y), _fit(name, font, width), colour, font, anchor="ma")
+        draw.rectangle((left, y + height - 4, left + width - 1, y + height - 3), colour)
+
+
+def _group(
+    sheet: Image.Image,
+    draw: ImageDraw.ImageDraw,
+    corner: tuple[int, int],
+    images: Mapping[str, Image.Image | None],
+    modalities: Sequence[str],
+    cell: tuple[int, int],
+) -> None:
+    (x, y), (width, height) = corner, cell
+    for k, name in enumerate(modalities):
+        left, image = x + k * (width + _GAP), images.get(name)
+        if image is None:
+            _hatch(sheet, (left, y), cell)
+            continue
+        scaled = image.convert("RGB").resize((max(round(image.width * height / image.height), 1), height), Image.Resampling.BICUBIC)  # fmt: skip
+        sheet.paste(scaled, (left + (width - scaled.width) // 2, y))
+    draw.rectangle((x - 1, y - 1, x + len(modalities) * (width + _GAP) - _GAP, y + height), outline=_EDGE)
+
+
+def _hatch(sheet: Image.Image, corner: tuple[int, int], cell: tuple[int, int]) -> None:
+    """A box with slanted lines: this spectrum was not recorded."""
+    width, height = cell
+    box = Image.new("RGB", cell, _CARD)
+    draw = ImageDraw.Draw(box)
+    for offset in range(-height, width, 9):
+        draw.line((offset, height, offset + height, 0), fill=_HATCH, width=2)
+    draw.rectangle((0, 0, width - 1, height - 1), outline=_HATCH)
+    sheet.paste(box, corner)
+
+
+def _font(height: int, share: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size=min(max(round(height * share), 11), 22))
+
+
+def _text_size(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> tuple[int, int]:
+    left, top, right, bottom = font.getbbox(text or " ")
+    return round(right - left), round(bottom - top) + 4
+
+
+def _fit(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
+    """`text`, cut with an ellipsis where it is wider than `width` pixels."""
+    if _text_size(text, font)[0] <= width:
+        return text
+    while text and _text_size(text + "…", font)[0] > width:
+        text = text[:-1]
+    return text + "…"
