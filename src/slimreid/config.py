@@ -10,6 +10,8 @@ from typing import Literal
 
 from slimreid.errors import ConfigError
 from slimreid.modalities import declare
+from slimreid.models.sizes import vit_config
+from slimreid.slimming.presets import SlimmingOptions
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,178 @@ class BatchConfig:
 
 
 @dataclass(frozen=True)
+class ModelConfig:
+    """What the model is made of."""
+
+    backbone: str = "clip_vit_b16"
+    """Named size of the vision transformer; `slimreid model list` shows them."""
+    pretrained: str | None = None
+    """Weights of the backbone: a file, or hf://organisation/name; none = random."""
+    stride: tuple[int, int] | None = None
+    """Pixels between patches (down, across); none = the patch size, smaller = overlapping."""
+    drop_path: float = 0.0
+    """Probability of skipping a residual branch in the last block while training."""
+    checkpointing: bool = False
+    """Recompute blocks in the backward pass, to save memory."""
+    camera_embedding: bool = False
+    """Learn a vector per training camera (SIE)."""
+    camera_scale: float = 1.0
+    """Coefficient of the camera vector."""
+    global_local: bool = False
+    """Enrich each global feature by the mean of its patches."""
+    fusion: Literal["none", "sdtps", "hdm", "hdm_atmoe"] = "sdtps"
+    """Second branch: none, slimmed tokens, or DeMo's fusion with or without experts."""
+    fusion_weight: float = 1.0
+    """Weight of the losses of the second branch."""
+    heads: Literal["direct", "split"] = "direct"
+    """Classify the joint feature, or each modality's on its own."""
+    moe_heads: int = 4
+    """Heads of the mixture of experts."""
+    missing: Literal["skip", "zeros"] = "skip"
+    """Leave absent modalities out, or compute them from zero images as earlier code did."""
+    shared_slimmer: bool = False
+    """One set of slimming parameters for all modalities instead of one each."""
+    slimming: SlimmingOptions = field(default_factory=SlimmingOptions)
+    """How patches are scored, kept and merged (fusion sdtps)."""
+
+    def __post_init__(self) -> None:
+        vit_config(self.backbone)
+        if not 0 <= self.drop_path < 1:
+            raise ConfigError(f"model.drop_path must be in [0, 1), not {self.drop_path}")
+        if self.fusion_weight < 0:
+            raise ConfigError(f"model.fusion_weight must not be negative, not {self.fusion_weight}")
+        if self.moe_heads < 1:
+            raise ConfigError(f"model.moe_heads must be at least 1, not {self.moe_heads}")
+        if self.slimming.merge == "dual":
+            raise ConfigError("model.slimming.merge 'dual' needs two texts as guides; use 'single' or 'none'")
+        if self.fusion != "sdtps" and (self.slimming != SlimmingOptions() or self.shared_slimmer):
+            raise ConfigError(f"model.slimming is set, but model.fusion is '{self.fusion}'; use 'sdtps'")
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """What training minimises: per branch, identity_weight · identity + metric_weight · metric."""
+
+    identity_weight: float = 0.25
+    """Weight of the cross-entropy over identities; 0 = off."""
+    label_smoothing: float = 0.1
+    """Share of the target given to all classes alike, in [0, 1)."""
+    metric: Literal["triplet", "triplet_margin", "circle", "supcon"] = "triplet"
+    """Batch-hard triplet with soft margin, the same with a margin, circle, or supervised contrastive."""
+    metric_weight: float = 1.0
+    """Weight of the metric loss; 0 = off."""
+    margin: float = 0.3
+    """Margin of triplet_margin and circle."""
+    gamma: float = 64.0
+    """Scale of circle."""
+    temperature: float = 0.1
+    """Temperature of supcon."""
+
+    def __post_init__(self) -> None:
+        for name in ("identity_weight", "metric_weight", "margin"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"loss.{name} must not be negative, not {getattr(self, name)}")
+        if not 0 <= self.label_smoothing < 1:
+            raise ConfigError(f"loss.label_smoothing must be in [0, 1), not {self.label_smoothing}")
+        if self.identity_weight == 0 and self.metric_weight == 0:
+            raise ConfigError("loss.identity_weight and loss.metric_weight are both 0: nothing to learn")
+        for name in ("gamma", "temperature"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"loss.{name} must be positive, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """How parameters change."""
+
+    name: Literal["adam", "adamw", "sgd"] = "adam"
+    """Optimizer."""
+    lr: float = 3.5e-4
+    """Learning rate after warm-up."""
+    backbone_lr: float | None = 5e-6
+    """Learning rate of a pretrained backbone; none = as the rest."""
+    bias_lr_factor: float = 2.0
+    """Factor on the learning rate of biases outside the backbone."""
+    weight_decay: float = 1e-4
+    """Weight decay."""
+    decay_norms: bool = True
+    """Whether norms and biases decay too."""
+    momentum: float = 0.9
+    """Momentum of sgd."""
+    schedule: Literal["cosine", "multistep"] = "cosine"
+    """How the learning rate falls after warm-up."""
+    warmup_epochs: int = 10
+    """Epochs in which the learning rate rises linearly to its value."""
+    warmup_start: float = 0.1
+    """Learning rate of every group at the start, as a share of optim.lr."""
+    final: float = 0.001
+    """Learning rate of every group at the end of cosine, as a share of optim.lr."""
+    milestones: tuple[int, ...] = ()
+    """Epochs after which multistep lowers the learning rate."""
+    gamma: float = 0.1
+    """Factor of multistep at each milestone."""
+    clip_norm: float = 0.0
+    """Largest gradient norm; 0 = no clipping."""
+    accumulate: int = 1
+    """Batches whose gradients are added up before a step."""
+    ema: float = 0.0
+    """Decay of a moving average of the weights, used for evaluation; 0 = off."""
+    freeze_backbone: bool = False
+    """Train everything but the backbone."""
+
+    def __post_init__(self) -> None:
+        if self.lr <= 0 or (self.backbone_lr is not None and self.backbone_lr <= 0):
+            raise ConfigError("optim.lr and optim.backbone_lr must be positive; freeze with freeze_backbone")
+        for name in ("bias_lr_factor", "weight_decay", "warmup_epochs", "warmup_start", "final", "clip_norm"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"optim.{name} must not be negative, not {getattr(self, name)}")
+        for name in ("momentum", "ema"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"optim.{name} must be in [0, 1), not {getattr(self, name)}")
+        if self.accumulate < 1:
+            raise ConfigError(f"optim.accumulate must be at least 1, not {self.accumulate}")
+        if (self.schedule == "multistep") != bool(self.milestones):
+            raise ConfigError("optim.milestones go with optim.schedule multistep, and it needs them")
+        if list(self.milestones) != sorted(set(self.milestones)):
+            raise ConfigError(f"optim.milestones {list(self.milestones)} must rise")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How long training goes on, on what, and what is kept."""
+
+    epochs: int = 50
+    """Passes over the training identities."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Number format of the forward pass; bf16 and fp16 want a GPU."""
+    compile: bool = False
+    """Compile the backbone with torch.compile."""
+    deterministic: bool = True
+    """Use deterministic algorithms, so that a resumed run is bit-identical."""
+    threads: int | None = None
+    """CPU threads of each process; none = torch's choice."""
+    sync_heads: bool = True
+    """With several processes, heads and losses see the batches of all of them."""
+    eval_every: int = 1
+    """Epochs between evaluations; the last epoch is always evaluated."""
+    eval_features: Literal["original", "slimmed", "fused", "both"] = "both"
+    """Feature by which checkpoints are compared."""
+    select_on: Literal["val", "test", "last"] = "val"
+    """Choose the best checkpoint on val, on the test set (written into every result), or take the last."""
+    save_every: int = 0
+    """Keep a checkpoint every so many epochs; 0 = only the last and the best."""
+    keep: int = 3
+    """How many of those are kept."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 1), ("eval_every", 1), ("save_every", 0), ("keep", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"train.{name} must be at least {least}, not {getattr(self, name)}")
+        if self.threads is not None and self.threads < 1:
+            raise ConfigError(f"train.threads must be at least 1, not {self.threads}")
+
+
+@dataclass(frozen=True)
 class Config:
     """Everything that decides a run."""
 
@@ -139,7 +313,27 @@ class Config:
     """How images become tensors."""
     batch: BatchConfig = field(default_factory=BatchConfig)
     """How many images are seen at once."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """What the model is made of."""
+    loss: LossConfig = field(default_factory=LossConfig)
+    """What training minimises."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    """How parameters change."""
+    train: TrainConfig = field(default_factory=TrainConfig)
+    """How long training goes on, and what is kept."""
 
     def __post_init__(self) -> None:
+        if self.optim.warmup_epochs >= self.train.epochs and self.optim.warmup_epochs:
+            raise ConfigError(
+                f"optim.warmup_epochs {self.optim.warmup_epochs} leaves nothing of "
+                f"train.epochs {self.train.epochs}"
+            )
+        if self.train.eval_features in ("slimmed", "fused"):
+            second = {"sdtps": "slimmed", "none": None}.get(self.model.fusion, "fused")
+            if self.train.eval_features != second:
+                raise ConfigError(
+                    f"train.eval_features '{self.train.eval_features}' does not exist with "
+                    f"model.fusion '{self.model.fusion}'"
+                )
         if self.seed < 0:
             raise ConfigError(f"seed must not be negative, not {self.seed}")

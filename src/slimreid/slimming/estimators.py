@@ -48,7 +48,7 @@ def soft_topk(scores: Tensor, k: int, tau: float = 1.0) -> Tensor:
     N = scores.shape[-1]
     if k >= N:
         return torch.ones_like(scores)
-    mask: Tensor = _SoftTopK.apply(scores, k, tau)
+    mask: Tensor = _SoftTopK.apply(scores, k, tau)  # type: ignore[no-untyped-call]
     return mask
 
 

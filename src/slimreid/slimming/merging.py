@@ -13,9 +13,7 @@ def merged_count(num_patches: int, merge_ratio: float, keep_ratio: float) -> int
     return max(1, int(num_patches * merge_ratio * keep_ratio))
 
 
-def merge_patches(
-    kept: Tensor, logits: Tensor, *, scale: Tensor | float = 1.0, decision: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def merge_patches(kept: Tensor, logits: Tensor, *, decision: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Weighted sums of the kept patches.
 
     kept (B, K, C), logits (B, K, N_c), decision (B, K): the kept entries of D, or None to leave it
@@ -29,8 +27,7 @@ def merge_patches(
             f"logits must be ({B}, {K}, N_c) and the decision ({B}, {K}), not {tuple(logits.shape)}"
             + ("" if decision is None else f" and {tuple(decision.shape)}")
         )
-    logits = logits.transpose(1, 2) * scale
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = logits.transpose(1, 2).to(torch.promote_types(logits.dtype, torch.float32))
     if decision is not None:
         logits = logits + decision.log()[:, None]
     weights = logits.softmax(-1)
@@ -55,7 +52,12 @@ class PatchMerger(nn.Module):
 
     def forward(self, kept: Tensor, decision: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """kept (B, K, C), decision (B, K) -> merged (B, N_c, C), weights (B, N_c, K)."""
-        return merge_patches(kept, self.weight(kept), scale=self.scale, decision=decision)
+        return merge_patches(kept, self.logits(kept), decision=decision)
+
+    def logits(self, kept: Tensor) -> Tensor:
+        """kept (B, K, C) -> scaled logits (B, K, N_c)."""
+        logits: Tensor = self.weight(kept) * self.scale
+        return logits
 
 
 class DualPatchMerger(nn.Module):
@@ -72,7 +74,7 @@ class DualPatchMerger(nn.Module):
         """Two times kept (B, K, C), decision (B, K) -> merged (B, N_c, C), two weights (B, N_c, K)."""
         merged, weights = zip(
             *(
-                merge_patches(patches, network(patches), scale=self.scale, decision=decision)
+                merge_patches(patches, network(patches) * self.scale, decision=decision)
                 for patches, network, decision in zip(kept, self.weights, decisions, strict=True)
             ),
             strict=True,

@@ -7,15 +7,13 @@ from dataclasses import replace
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from slimreid.errors import ConfigError, ModelError
 from slimreid.slimming.merging import PatchMerger, merge_patches
-from slimreid.slimming.mlp import grouped_mlp, stack_layers
 from slimreid.slimming.packing import Packing, pack_all, pack_present
 from slimreid.slimming.presets import DEFAULT, SlimmingOptions, slimming_options
-from slimreid.slimming.scoring import PatchScorer, squash
+from slimreid.slimming.scoring import PatchScorer
 from slimreid.slimming.selection import Selection
 from slimreid.slimming.slimmer import Slimmed, finish, guide_similarities, merge_decision, select, token_count
 
@@ -106,11 +104,11 @@ class MultiModalSlimmer(nn.Module):
         return core(patches, guides, order, present, packing.sizes, generator)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile the dense core in place; packing by presence stays outside. Takes `torch.compile`'s options."""
+        """Compile the dense core in place, by `torch.compile`'s options; packing stays outside of it."""
         self._compiled = torch.compile(self._core, *args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_compiled": None}
+        return {**self.__dict__, "_compiled": None}
 
     def _core(
         self,
@@ -142,28 +140,17 @@ class MultiModalSlimmer(nn.Module):
         merged, weights = self._merge(selection, sizes)
         return finish(merged, (selection,), (weights,), options)
 
-    def _sizes(self, sizes: tuple[int, ...], modules: nn.ModuleDict) -> tuple[int, ...]:
-        return (sum(sizes),) if SHARED in modules else sizes
-
     def _learned(self, patches: Tensor, sizes: tuple[int, ...]) -> Tensor | None:
         """(R, N, C) -> (R, N), each row by the scorer of its modality."""
         if not self.scorers:
             return None
-        mlps = [cast(PatchScorer, s).mlp for s in self.scorers.values()]
-        layers = stack_layers([(mlp[0], mlp[2]) for mlp in mlps])
-        return squash(grouped_mlp(patches, layers, self._sizes(sizes, self.scorers)))
+        return torch.cat([scorer(rows) for scorer, rows in _by_module(self.scorers, patches, sizes)])
 
     def _merge(self, selection: Selection, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Kept (R, K, C) -> merged (R, N_c, C) and weights (R, N_c, K), by the merger of each modality."""
-        R, _, C = selection.kept.shape
-        mergers = [cast(PatchMerger, m) for m in self.mergers.values()]
-        nets = [m.weight for m in mergers]
-        layers = stack_layers([(net[1], net[3]) for net in nets], [net[0] for net in nets])
-        sizes = self._sizes(sizes, self.mergers)
-        logits = grouped_mlp(F.layer_norm(selection.kept, (C,)), layers, sizes)
-        scales = torch.cat([m.scale.expand(size, 1, 1) for m, size in zip(mergers, sizes, strict=True)])
+        logits = [merger.logits(rows) for merger, rows in _by_module(self.mergers, selection.kept, sizes)]
         return merge_patches(
-            selection.kept, logits, scale=scales, decision=merge_decision(selection, self.options)
+            selection.kept, torch.cat(logits), decision=merge_decision(selection, self.options)
         )
 
     def _by_modality(
@@ -175,6 +162,13 @@ class MultiModalSlimmer(nn.Module):
         spread = spread.scatter(1, order[:, 1:, None].expand(-1, -1, N), by_guide)
         named = {name: scores[name] for name in ("learned", "own") if name in scores}
         return {**named, **dict(zip(self.modalities, spread.unbind(1), strict=True))}
+
+
+def _by_module(modules: nn.ModuleDict, rows: Tensor, sizes: tuple[int, ...]) -> list[tuple[Any, Tensor]]:
+    """Each module with its rows, which lie together: one product per modality is as fast as a batched one."""
+    if SHARED in modules:
+        return [(modules[SHARED], rows)]
+    return list(zip(modules.values(), torch.split(rows, list(sizes)), strict=True))
 
 
 def unpack(slimmed: Slimmed, packing: Packing) -> Slimmed:

@@ -42,9 +42,10 @@ class Packing:
         """(R, …) -> (B, M, …), zero where absent."""
         M = len(self.sizes)
         if self.complete:
-            return rows.unflatten(0, (M, self.batch)).transpose(0, 1)
+            return rows.reshape(M, self.batch, *rows.shape[1:]).transpose(0, 1)
         full = rows.new_zeros(self.batch * M, *rows.shape[1:])
-        return full.index_copy(0, self.sample * M + self.modality, rows).unflatten(0, (self.batch, M))
+        full = full.index_copy(0, self.sample * M + self.modality, rows)
+        return full.reshape(self.batch, M, *rows.shape[1:])
 
 
 def pack_all(batch: int, modalities: int, device: torch.device | None = None) -> Packing:

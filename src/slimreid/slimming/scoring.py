@@ -27,7 +27,7 @@ class PatchScores:
 def inverse_norm(vectors: Tensor) -> Tensor:
     """1/‖v‖ over the last dimension in at least float32, and 0 with zero gradient for a null vector."""
     dtype = torch.promote_types(vectors.dtype, torch.float32)
-    norm = torch.linalg.vector_norm(vectors, dim=-1, dtype=dtype)
+    norm: Tensor = torch.linalg.vector_norm(vectors, dim=-1, dtype=dtype)
     null = norm < _TINY_NORM
     # The inner fill keeps 1/0 out of the backward pass, where an outer mask alone would give 0 · inf.
     return norm.masked_fill(null, 1.0).reciprocal().masked_fill(null, 0.0)
@@ -48,7 +48,7 @@ def similarities(patches: Tensor, vectors: Tensor, kind: str = "cosine") -> Tens
     with torch.autocast(patches.device.type, enabled=False):
         if kind == "cosine":
             directions = vectors * inverse_norm(vectors)[..., None]
-            cosine: Tensor = _Cosine.apply(patches, directions.to(patches.dtype))
+            cosine: Tensor = _Cosine.apply(patches, directions.to(patches.dtype))  # type: ignore[no-untyped-call]
             return cosine
         products = torch.bmm(vectors.to(patches.dtype), patches.transpose(1, 2))  # (B, G, N)
         return products.to(torch.promote_types(products.dtype, torch.float32)) / C
@@ -140,11 +140,6 @@ def score_patches(
     return PatchScores(total, sources)
 
 
-def squash(logits: Tensor) -> Tensor:
-    """(…, 1) logits -> (…) learned scores in [0, 1], in at least float32."""
-    return logits.squeeze(-1).to(torch.promote_types(logits.dtype, torch.float32)).sigmoid()
-
-
 class PatchScorer(nn.Module):
     """The learned score of a patch: sigmoid(Linear · GELU · Linear), (B, N, C) -> (B, N)."""
 
@@ -155,4 +150,5 @@ class PatchScorer(nn.Module):
 
     def forward(self, patches: Tensor) -> Tensor:
         """Scores in [0, 1], in at least float32."""
-        return squash(self.mlp(patches))
+        logits: Tensor = self.mlp(patches).squeeze(-1)
+        return logits.to(torch.promote_types(logits.dtype, torch.float32)).sigmoid()

@@ -60,7 +60,7 @@ def stable_top(scores: Tensor, k: int) -> Tensor:
 def take(patches: Tensor, index: Tensor) -> Tensor:
     """patches (B, N, C) at index (B, K) -> (B, K, C); whole rows are copied, unlike with `gather`."""
     B, N, C = patches.shape
-    return patches.reshape(B * N, C).index_select(0, flat_index(index, N)).reshape(B, -1, C)
+    return patches.reshape(B * N, C).index_select(0, flat_index(index, N)).reshape(B, index.shape[1], C)
 
 
 def flat_index(index: Tensor, num_patches: int) -> Tensor:
@@ -77,7 +77,10 @@ def split_patches(patches: Tensor, score: Tensor, index: Tensor) -> tuple[Tensor
     """
     kept = torch.zeros_like(score, dtype=torch.bool).scatter(1, index, True)
     weights = score.masked_fill(kept, -math.inf).softmax(-1)
-    pair: tuple[Tensor, Tensor] = _Split.apply(patches, index, weights.to(patches.dtype))
+    with torch.autocast(patches.device.type, enabled=False):
+        pair: tuple[Tensor, Tensor] = _Split.apply(  # type: ignore[no-untyped-call]
+            patches, index, weights.to(patches.dtype)
+        )
     return pair
 
 

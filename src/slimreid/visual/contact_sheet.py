@@ -27,7 +27,8 @@ class ContactRow:
     def __post_init__(self) -> None:
         if self.captions and len(self.captions) != len(self.cells):
             raise ConfigError(
-                f"row '{self.label}' has {len(self.cells)} samples but {len(self.captions)} captions; give one each"
+                f"row '{self.label}' has {len(self.cells)} samples but {len(self.captions)} captions; "
+                "give one each or none"
             )
 
 
@@ -102,7 +103,8 @@ def _group(
         if image is None:
             _hatch(sheet, (left, y), cell)
             continue
-        scaled = image.convert("RGB").resize((max(round(image.width * height / image.height), 1), height), Image.Resampling.BICUBIC)  # fmt: skip
+        size = (max(round(image.width * height / image.height), 1), height)
+        scaled = image.convert("RGB").resize(size, Image.Resampling.BICUBIC)
         sheet.paste(scaled, (left + (width - scaled.width) // 2, y))
     draw.rectangle((x - 1, y - 1, x + len(modalities) * (width + _GAP) - _GAP, y + height), outline=_EDGE)
 

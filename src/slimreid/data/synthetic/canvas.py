@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-Array = NDArray[np.float32]
+Array = NDArray[np.floating[Any]]
 Point = tuple[float, float]
 
 MATERIAL = slice(0, 6)
@@ -58,7 +59,8 @@ class Coat:
 
 
 def _soft(x: Array) -> Array:
-    return np.clip(x + 0.5, 0.0, 1.0)
+    weight: Array = np.clip(x + 0.5, 0.0, 1.0)
+    return weight
 
 
 PATTERNS: dict[str, Callable[[Array, Array], Array]] = {
@@ -72,7 +74,7 @@ PATTERNS: dict[str, Callable[[Array, Array], Array]] = {
     "logo": lambda t, v: _soft(3.0 * (1.0 - ((t - 0.38) / 0.2) ** 2 - (v / 0.6) ** 2)),
     "half": lambda t, v: _soft(5.0 * np.sin(v)),
     "fade": lambda t, v: np.clip(t, 0.0, 1.0),
-    "blotch": lambda t, v: _soft(1.6 * (np.sin(9.0 * t + 3.1 * v) + np.sin(5.3 - 13.0 * t + 4.7 * v))),
+    "blotch": lambda t, v: _soft(0.9 * (np.sin(9.0 * t + 3.1 * v) + np.sin(5.3 - 13.0 * t + 4.7 * v))),
 }
 """Mixing weight of the alternative value at (t, v); `plain` has none."""
 
@@ -164,7 +166,8 @@ def paint(
 ) -> None:
     """Lay `coat` over `region`.
 
-    `shade` (h, w) or a number multiplies what reflects light; `rim` is how much cooler a round shape is at its edge.
+    `shade` (h, w) or a number multiplies what reflects light; `rim` is how much cooler a round shape
+    is at its edge.
     """
     if region is None:
         return

@@ -8,10 +8,13 @@ import numpy as np
 
 from slimreid.data.synthetic.canvas import Array, Coat, Point, ellipse, paint, polygon, tube
 from slimreid.data.synthetic.folds import Folds
-from slimreid.data.synthetic.looks import LOOKS, SPECTRA, coats, draw_look, person_shape, pick, vehicle_shape
+from slimreid.data.synthetic.looks import coats, pick
 from slimreid.data.synthetic.materials import coat
 from slimreid.data.synthetic.people import Pose, paint_person
+from slimreid.data.synthetic.person_looks import person_shape
+from slimreid.data.synthetic.vehicle_looks import vehicle_shape
 from slimreid.data.synthetic.vehicles import half_extent, paint_vehicle
+from slimreid.data.synthetic.wardrobe import draw_looks
 
 Rng = np.random.Generator
 _PERSON = 1.72  # metres
@@ -45,7 +48,7 @@ def bush(canvas: Array, foot: Point, metre: float, rng: Rng) -> None:
 
 
 def _leaves(canvas: Array, centre: Point, wide: float, high: float, rng: Rng) -> None:
-    folds = Folds(rng, 0.3, 1.5)
+    folds = Folds(rng, 0.22, 2.0)
     for angle, reach in zip(rng.uniform(0, 2 * np.pi, 9), rng.uniform(0.2, 0.75, 9), strict=True):
         x, y = centre[0] + wide * reach * np.cos(angle), centre[1] + high * reach * np.sin(angle)
         region = ellipse(canvas, (float(x), float(y)), 0.5 * wide, 0.5 * high)
@@ -68,7 +71,14 @@ def sign(canvas: Array, foot: Point, metre: float, rng: Rng) -> None:
     (x, y), w = foot, float(rng.uniform(0.3, 0.6)) * metre
     face = coat(pick(rng, ("yellow", "red", "blue", "paint")))
     for side in (-0.7, 0.7):
-        _box(canvas, x + side * w - 0.04 * metre, y - 0.8 * metre, x + side * w + 0.04 * metre, y, coat("steel"))
+        _box(
+            canvas,
+            x + side * w - 0.04 * metre,
+            y - 0.8 * metre,
+            x + side * w + 0.04 * metre,
+            y,
+            coat("steel"),
+        )
     _box(canvas, x - w, y - 1.3 * metre, x + w, y - 0.6 * metre, face)
     _box(canvas, x - 0.8 * w, y - 1.1 * metre, x + 0.8 * w, y - 1.0 * metre, coat("dark"))
 
@@ -82,16 +92,39 @@ def barrier(canvas: Array, foot: Point, metre: float, rng: Rng) -> None:
         left = x - w + 2 * w * k / 8
         _box(canvas, left, y - 0.95 * metre, left + w / 4 + 1, y - 0.72 * metre, what)
     for side in (-0.85, 0.85):
-        _box(canvas, x + side * w - 0.04 * metre, y - 0.75 * metre, x + side * w + 0.04 * metre, y, coat("steel"), 0.8)
+        _box(
+            canvas,
+            x + side * w - 0.04 * metre,
+            y - 0.75 * metre,
+            x + side * w + 0.04 * metre,
+            y,
+            coat("steel"),
+            0.8,
+        )
 
 
 def bench(canvas: Array, foot: Point, metre: float, rng: Rng) -> None:
     """A bench from the front."""
     (x, y), w = foot, 0.8 * metre
     for top in (0.9, 0.72, 0.45):
-        _box(canvas, x - w, y - top * metre, x + w, y - (top - 0.1) * metre, coat("wood"), float(rng.uniform(0.8, 1.1)))
+        _box(
+            canvas,
+            x - w,
+            y - top * metre,
+            x + w,
+            y - (top - 0.1) * metre,
+            coat("wood"),
+            float(rng.uniform(0.8, 1.1)),
+        )
     for side in (-0.8, 0.8):
-        _box(canvas, x + side * w - 0.05 * metre, y - 0.85 * metre, x + side * w + 0.05 * metre, y, coat("dark"))
+        _box(
+            canvas,
+            x + side * w - 0.05 * metre,
+            y - 0.85 * metre,
+            x + side * w + 0.05 * metre,
+            y,
+            coat("dark"),
+        )
 
 
 def stranger(canvas: Array, foot: Point, metre: float, rng: Rng) -> None:
@@ -105,17 +138,16 @@ def stranger(canvas: Array, foot: Point, metre: float, rng: Rng) -> None:
         stride=float(rng.uniform(0.1, 0.5)),
         light=float(rng.uniform(-0.5, 0.5)),
     )
-    looks = {spectrum: draw_look("people", spectrum, rng) for spectrum in SPECTRA}
-    paint_person(canvas, person_shape(rng), coats(looks), pose, Folds(rng), is_object=False)
+    coat_of = coats(draw_looks("people", rng))
+    paint_person(canvas, person_shape(rng), coat_of, pose, Folds(rng), is_object=False)
 
 
 def parked(canvas: Array, foot: Point, metre: float, rng: Rng) -> None:
     """Another vehicle, nobody's identity; mostly cold."""
     shape, yaw = vehicle_shape(rng), float(rng.uniform(-np.pi, np.pi))
-    looks = {spectrum: LOOKS["vehicles"][spectrum](rng) for spectrum in SPECTRA}
     wide, _ = half_extent(shape, yaw, 0.15)
     pose = Pose(foot, metre * min(1.0, 2.6 / wide), yaw, 0.15, light=float(rng.uniform(-0.5, 0.5)))
-    paint_vehicle(canvas, shape, coats(looks), pose, Folds(rng), is_object=False)
+    paint_vehicle(canvas, shape, coats(draw_looks("vehicles", rng)), pose, Folds(rng), is_object=False)
 
 
 Clutter = Callable[[Array, Point, float, Rng], None]

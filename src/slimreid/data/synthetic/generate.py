@@ -81,7 +81,11 @@ def _complete_or_nothing(out: Path) -> Iterator[Path]:
 
 
 def _write_all(
-    folder: Path, options: SynthOptions, tasks: list[tuple[Identity, int]], workers: int, progress: bool | None
+    folder: Path,
+    options: SynthOptions,
+    tasks: list[tuple[Identity, int]],
+    workers: int,
+    progress: bool | None,
 ) -> None:
     show = sys.stderr.isatty() if progress is None else progress
     workers = min(workers, len(tasks))
@@ -106,7 +110,10 @@ def _write_samples(folder: Path, options: SynthOptions, identity: Identity, came
     """Render and store all samples of one identity by one camera."""
     split = SPLIT_FOLDERS[identity.split]
     for number in range(options.images_per_camera):
-        sample, stem = render_sample(options, identity, camera, number), sample_stem(identity.number, camera, number)
+        sample, stem = (
+            render_sample(options, identity, camera, number),
+            sample_stem(identity.number, camera, number),
+        )
         for modality, image in sample.images.items():
             image.save(folder / split / MODALITY_FOLDERS[modality] / f"{stem}.jpg", quality=_QUALITY)
         sample.mask.save(folder / MASKS / split / f"{stem}.png")

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slimreid.data.synthetic.looks import SHAPES, SPECTRA, Look, PersonShape, Rng, VehicleShape, draw_look
+from slimreid.data.synthetic.looks import SPECTRA, Look, Rng
 from slimreid.data.synthetic.options import SynthOptions
+from slimreid.data.synthetic.wardrobe import Shape, draw_look, draw_shape
 
-Shape = PersonShape | VehicleShape
 FAMILY = 4
 _PATIENCE = 100
 _LARGEST = {"upper", "body"}
@@ -84,7 +84,7 @@ def _apart(one: Look, other: Look) -> bool:
 def _draw_split(options: SynthOptions, split: str, first: int, count: int) -> list[Identity]:
     rng = np.random.default_rng([options.seed, _STREAM, first])
     sizes = family_sizes(count)
-    shapes = [SHAPES[options.objects](rng) for _ in range(max(2, (2 * len(sizes) + 2) // 3))]
+    shapes = [draw_shape(options.objects, rng) for _ in range(max(2, (2 * len(sizes) + 2) // 3))]
     stock = {s: _stock(options.objects, s, max(4, (5 * len(sizes)) // 4), rng) for s in SPECTRA}
     identities: list[Identity] = []
     known: set[tuple[object, ...]] = set()

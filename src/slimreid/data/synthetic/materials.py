@@ -45,9 +45,15 @@ def coat(name: str) -> Coat:
 
 
 def fill(
-    canvas: Array, rows: slice, cols: slice, name: str, rng: np.random.Generator, rough: float = 0.08, grain: float = 1.5
+    canvas: Array,
+    rows: slice,
+    cols: slice,
+    name: str,
+    rng: np.random.Generator,
+    rough: float = 0.08,
+    grain: float = 1.5,
 ) -> None:
-    """Cover a rectangle with a material; `rough` is how much it varies, over `grain` pixels and over large areas."""
+    """Cover a rectangle with a material that varies by `rough`, over `grain` pixels and over large areas."""
     area = canvas[rows, cols]
     h, w, _ = area.shape
     if h == 0 or w == 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from slimreid.data.synthetic.nuisances import Nuisances, nuisances
 from slimreid.errors import ConfigError
 
 OBJECTS = ("people", "vehicles")
@@ -55,6 +56,11 @@ class SynthOptions:
         """Height and width in pixels, resolved."""
         assert self.size is not None  # __post_init__ fills it in
         return self.size
+
+    @property
+    def nuisances(self) -> Nuisances:
+        """Strength of everything a model must ignore."""
+        return nuisances(self.difficulty)
 
     @property
     def test_identities(self) -> int:

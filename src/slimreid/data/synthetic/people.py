@@ -9,7 +9,7 @@ import numpy as np
 
 from slimreid.data.synthetic.canvas import Array, Coat, Point, Region, add_heat, darken, ellipse, paint, tube
 from slimreid.data.synthetic.folds import Folds
-from slimreid.data.synthetic.looks import PersonShape
+from slimreid.data.synthetic.person_looks import PersonShape
 
 Joint = tuple[float, float, float]  # to the person's left, up, forward; the body is 1 high
 
@@ -72,7 +72,11 @@ def _swing(hip: Joint, upper: float, lower: float, angle: float, bend: float) ->
     """Middle and end joint of a limb that hangs from `hip`, swung forward by `angle` and bent by `bend`."""
     x, y, z = hip
     middle = (x, y - upper * float(np.cos(angle)), z + upper * float(np.sin(angle)))
-    end = (x, middle[1] - lower * float(np.cos(angle - bend)), middle[2] + lower * float(np.sin(angle - bend)))
+    end = (
+        x,
+        middle[1] - lower * float(np.cos(angle - bend)),
+        middle[2] + lower * float(np.sin(angle - bend)),
+    )
     return middle, end
 
 
@@ -96,7 +100,11 @@ def paint_person(
         layers.append(_arm(figure, shape, side))
     layers += _bag(figure, shape, hip_height)
     x, y = pose.foot
-    darken(canvas, ellipse(canvas, (x - 6 * pose.light, y), 0.2 * pose.scale, 0.035 * pose.scale), 0.45)
+    darken(
+        canvas,
+        ellipse(canvas, (x - 0.03 * pose.light * pose.scale, y), 0.2 * pose.scale, 0.035 * pose.scale),
+        0.45,
+    )
     for _, draw in sorted(layers, key=lambda layer: layer[0]):
         draw()
 
@@ -112,7 +120,9 @@ def _leg(f: _Figure, shape: PersonShape, hip_height: float, side: float) -> tupl
 
     def draw() -> None:
         bare = shape.lower != "trousers"
-        f.limb("skin" if bare else "lower", knee, ankle, (0.040 * b, 0.042 * b, 0.024 * b if bare else 0.034 * b))
+        f.limb(
+            "skin" if bare else "lower", knee, ankle, (0.040 * b, 0.042 * b, 0.024 * b if bare else 0.034 * b)
+        )
         if shape.lower == "shorts":
             f.limb("skin", hip, knee, (0.064 * b, 0.044 * b))
             above = tuple(h + 0.72 * (k - h) for h, k in zip(hip, knee, strict=True))
@@ -139,7 +149,12 @@ def _arm(f: _Figure, shape: PersonShape, side: float) -> tuple[float, Callable[[
         hand = (wrist[0], wrist[1] - 0.02, wrist[2] + 0.008)
         f.limb("skin", wrist, hand, (0.019, 0.019))
         if shape.bag == "hand" and side > 0:
-            f.limb("bag", (wrist[0], wrist[1] - 0.06, wrist[2]), (wrist[0], wrist[1] - 0.15, wrist[2]), (0.04, 0.055))
+            f.limb(
+                "bag",
+                (wrist[0], wrist[1] - 0.06, wrist[2]),
+                (wrist[0], wrist[1] - 0.15, wrist[2]),
+                (0.04, 0.055),
+            )
 
     return f.depth(elbow) + 0.03 * abs(f.cos), draw
 

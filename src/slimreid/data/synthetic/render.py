@@ -14,9 +14,10 @@ from slimreid.data.synthetic.clutter import IN_FRONT, LIVELY, STANDING, Rng
 from slimreid.data.synthetic.conditions import Conditions, draw_conditions
 from slimreid.data.synthetic.folds import Folds
 from slimreid.data.synthetic.identity import Identity
-from slimreid.data.synthetic.looks import PersonShape, coats, pick
+from slimreid.data.synthetic.looks import coats, pick
 from slimreid.data.synthetic.options import SynthOptions
 from slimreid.data.synthetic.people import Pose, paint_person
+from slimreid.data.synthetic.person_looks import PersonShape
 from slimreid.data.synthetic.scene import MARGIN, SUPERSAMPLE, Camera
 from slimreid.data.synthetic.sensor import CORE, SENSORS, shrink, to_bytes
 from slimreid.data.synthetic.vehicles import half_extent, paint_vehicle
@@ -39,7 +40,7 @@ def render_sample(options: SynthOptions, identity: Identity, camera_number: int,
     """Paint and expose one sample; it depends on nothing but the arguments."""
     rng = np.random.default_rng([options.seed, _STREAM, identity.number, camera_number, number])
     camera = scene.camera(options, camera_number)
-    now = draw_conditions(rng, options.difficulty)
+    now = draw_conditions(rng, options.nuisances.times)
     canvas = _look_at(options, camera, rng)
     pose = _draw_pose(options, identity, camera, now, rng)
     _distract(options, canvas, pose, rng)
@@ -52,25 +53,28 @@ def _look_at(options: SynthOptions, camera: Camera, rng: Rng) -> Array:
     """A window of the camera's background, always about the same one at difficulty 0."""
     height, width = scene.canvas_size(options)
     free_rows, free_cols = camera.background.shape[0] - height, camera.background.shape[1] - width
-    spread = 0.15 + 0.85 * options.difficulty
+    spread = 0.15 + 0.85 * options.nuisances.background
     top = round(free_rows * (0.5 + spread * float(rng.uniform(-0.5, 0.5))))
     left = round(free_cols * (0.5 + spread * float(rng.uniform(-0.5, 0.5))))
-    return camera.background[top : top + height, left : left + width].copy()
+    window: Array = camera.background[top : top + height, left : left + width].copy()
+    return window
 
 
 def _draw_pose(options: SynthOptions, identity: Identity, camera: Camera, now: Conditions, rng: Rng) -> Pose:
     height, width = scene.canvas_size(options)
-    d = options.difficulty
+    d = options.nuisances.pose
     zoom = float(np.exp(rng.normal(0, 0.02 + 0.08 * d)))
     shift = rng.normal(0, 0.005 + 0.04 * d, size=2)
     # Everybody walks along the camera's main direction at first, anywhere when it is hard.
-    yaw = d * camera.yaw + float(rng.normal(0, 0.1 + 0.6 * d)) + (np.pi if rng.random() < 0.5 * d else 0.0)
+    wander = d * camera.yaw + float(rng.normal(0, 0.1 + 0.7 * d))
+    back = np.pi if rng.random() < 0.5 * d else 0.0
     x = width * (0.5 + float(shift[0]))
     phase, stride = float(rng.uniform(0, 2 * np.pi)), 0.15 + float(rng.uniform(0, 0.2 + 0.2 * d))
     if isinstance(identity.shape, PersonShape):
         scale, y = 0.91 * height * zoom, height * (0.965 + 0.5 * float(shift[1]))
-        return Pose((x, y), scale, yaw, camera.pitch, phase, stride, now.side)
-    yaw += 0.35  # a little from behind shows more of a vehicle than straight from its side
+        return Pose((x, y), scale, wander + back, camera.pitch, phase, stride, now.side)
+    # A vehicle changes more with the view than a person. A little from behind shows more than the plain side.
+    yaw = 0.35 + back + 0.6 * wander
     wide, high = half_extent(identity.shape, yaw, camera.pitch)
     scale = zoom * min(0.45 * width / wide, 0.84 * height / high)
     deep = 0.5 * (high - 0.8) * np.sin(camera.pitch) * scale
@@ -88,7 +92,7 @@ def _paint(identity: Identity, canvas: Array, pose: Pose, rng: Rng) -> None:
 
 def _distract(options: SynthOptions, canvas: Array, pose: Pose, rng: Rng) -> None:
     """Perhaps something moves or stands behind the object, half out of the picture."""
-    if rng.random() >= 0.75 * options.difficulty:
+    if rng.random() >= 0.75 * options.nuisances.strangers:
         return
     height, width, _ = canvas.shape
     beside = float(rng.choice((-1, 1))) * float(rng.uniform(0.28, 0.52)) * width
@@ -99,7 +103,7 @@ def _distract(options: SynthOptions, canvas: Array, pose: Pose, rng: Rng) -> Non
 
 def _occlude(options: SynthOptions, canvas: Array, pose: Pose, rng: Rng) -> None:
     """Perhaps something stands in front of the object."""
-    if rng.random() >= 0.6 * options.difficulty:
+    if rng.random() >= 0.6 * options.nuisances.occlusion:
         return
     height, width, _ = canvas.shape
     foot = (pose.foot[0] + float(rng.uniform(-0.35, 0.35)) * width, height * float(rng.uniform(0.97, 1.1)))
@@ -125,12 +129,12 @@ def _expose(
 ) -> dict[str, Image.Image]:
     canvas[..., MATERIAL.start : 4].clip(0, 1.2, out=canvas[..., MATERIAL.start : 4])
     # Up to two image pixels between the sensors at the hardest; the visible one is the reference.
-    reach = round(MARGIN * options.difficulty)
+    reach = round(MARGIN * options.nuisances.misalignment)
     images = {}
     for k, (spectrum, sensor) in enumerate(SENSORS.items()):
         down, right = (int(n) for n in rng.integers(-reach, reach + 1, size=2)) if k else (0, 0)
         small = shrink(_crop(options, canvas, down, right))
         extra = {"core": CORE[options.objects]} if spectrum == "tir" else {}
-        picture = sensor(small, camera, now, options.difficulty, rng, **extra)
+        picture = sensor(small, camera, now, options.nuisances.sensor, rng, **extra)
         images[spectrum] = Image.fromarray(to_bytes(picture))
     return images

@@ -57,14 +57,16 @@ def canvas_size(options: SynthOptions) -> tuple[int, int]:
 def metre(options: SynthOptions) -> float:
     """Canvas pixels per metre where the objects stand."""
     height, width = options.image_size
-    return SUPERSAMPLE * (height * 0.86 / 1.72 if options.objects == "people" else min(width / 5.4, height / 2.4))
+    return SUPERSAMPLE * (
+        height * 0.86 / 1.72 if options.objects == "people" else min(width / 5.4, height / 2.4)
+    )
 
 
 @lru_cache(maxsize=64)
 def camera(options: SynthOptions, number: int) -> Camera:
     """Camera `number` (from 1) of a world; the same in every process."""
     rng = np.random.default_rng([options.seed, _STREAM, number])
-    people, d = options.objects == "people", options.difficulty
+    people, d = options.objects == "people", options.nuisances.camera
     ground = float(rng.uniform(0.42, 0.64) if people else rng.uniform(0.22, 0.42))
     warm = rng.normal(0, 0.10 * d)
     return Camera(
@@ -82,7 +84,7 @@ def camera(options: SynthOptions, number: int) -> Camera:
         near_gain=float(np.exp(rng.normal(0, 0.28 * d))),
         heat_gain=float(np.exp(rng.normal(0, 0.22 * d))),
         heat_offset=float(rng.normal(0, 0.09 * d)),
-        blur=float(rng.uniform(0.1, 0.2 + 0.6 * d)),
+        blur=float(rng.uniform(0.1, 0.2 + 0.6 * options.nuisances.sensor)),
         columns=rng.standard_normal(options.image_size[1]).astype(np.float32),
     )
 
@@ -104,14 +106,10 @@ def _background(options: SynthOptions, ground: float, rng: Rng) -> Array:
         foot = (x, base + near * (height - base))
         pick(rng, kinds)(canvas, foot, far * (0.75 + 0.45 * near), rng)
     # Easy worlds have calm backgrounds: everything moves towards one plain wall.
-    canvas[..., MATERIAL] += (1 - calm_to_busy(options.difficulty)) * (material("wall") - canvas[..., MATERIAL])
+    calm = 0.85 * (1 - options.nuisances.background)
+    canvas[..., MATERIAL] += calm * (material("wall") - canvas[..., MATERIAL])
     canvas.flags.writeable = False
     return canvas
-
-
-def calm_to_busy(difficulty: float) -> float:
-    """Contrast of the background, 1 = full."""
-    return 0.2 + 0.8 * difficulty
 
 
 def _bricks(canvas: Array, base: int, m: float, rng: Rng) -> None:
@@ -138,10 +136,19 @@ def _openings(canvas: Array, base: int, m: float, rng: Rng) -> None:
     while x < canvas.shape[1]:
         wide, door = float(rng.uniform(0.7, 1.1)) * m, rng.random() < 0.35
         low, high = (base, base - 2.0 * m) if door else (base - 0.9 * m, base - 2.2 * m)
-        frame = [(x - 0.06 * m, low), (x + wide + 0.06 * m, low), (x + wide + 0.06 * m, high), (x - 0.06 * m, high)]
+        frame = [
+            (x - 0.06 * m, low),
+            (x + wide + 0.06 * m, low),
+            (x + wide + 0.06 * m, high),
+            (x - 0.06 * m, high),
+        ]
         paint(canvas, polygon(canvas, frame), coat(pick(rng, ("paint", "dark", "wood"))))
         pane = [(x, low), (x + wide, low), (x + wide, high + 0.08 * m), (x, high + 0.08 * m)]
-        paint(canvas, polygon(canvas, pane), coat(pick(rng, ("glass", "glass", "lit", "wood" if door else "glass"))))
+        paint(
+            canvas,
+            polygon(canvas, pane),
+            coat(pick(rng, ("glass", "glass", "lit", "wood" if door else "glass"))),
+        )
         x += wide + float(rng.uniform(0.6, 1.6)) * m
 
 
@@ -152,7 +159,13 @@ def _shops(canvas: Array, base: int, m: float, rng: Rng) -> None:
     while x < width:
         wide = float(rng.uniform(0.9, 1.8)) * m
         top = slice(max(base - int(2.6 * m), 0), max(base - int(2.2 * m), 0))
-        fill(canvas, top, slice(int(x), int(x + wide)), pick(rng, ("red", "blue", "green", "yellow", "paint")), rng)
+        fill(
+            canvas,
+            top,
+            slice(int(x), int(x + wide)),
+            pick(rng, ("red", "blue", "green", "yellow", "paint")),
+            rng,
+        )
         inside = slice(max(base - int(1.5 * m), 0), max(base - int(0.5 * m), 0))
         if rng.random() < 0.6:
             fill(canvas, inside, slice(int(x + 0.2 * m), int(x + wide - 0.2 * m)), "lit", rng, 0.35, 3.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import ndimage
 
 from slimreid.data.synthetic.canvas import HEAT, NEAR, OBJECT, SUN, VISIBLE, Array
@@ -30,14 +31,14 @@ def _grid(height: int, width: int) -> tuple[Array, Array]:
 
 
 def expose_rgb(canvas: Array, camera: Camera, now: Conditions, strength: float, rng: Rng) -> Array:
-    """Visible picture (H, W, 3) in 0 … 1; `strength` is the difficulty."""
+    """Visible picture (H, W, 3) in 0 … 1; `strength` is that of blur and noise."""
     H, W, _ = canvas.shape
     y, x = _grid(H, W)
-    light = now.daylight * (1 + 0.22 * now.side * x + 0.05 * (1 - y))
+    light: Array = now.daylight * (1 + 0.22 * now.side * x + 0.05 * (1 - y))
     if now.lamp:
         light = light + now.lamp * np.exp(-2.5 * ((x - now.side) ** 2 + (0.6 * y + 0.5) ** 2))
     gain = np.asarray(now.tint, np.float32) * np.asarray(camera.colour, np.float32)
-    picture = canvas[..., VISIBLE] * light[..., None] * gain
+    picture: Array = canvas[..., VISIBLE] * light[..., None] * gain
     # Sensors raise their gain in the dark: a little more light, much more noise.
     noise = 0.006 + 0.016 * strength + (0.03 * strength if now.daylight < 0.25 else 0.0)
     picture = np.clip(picture, 0, None) ** camera.gamma
@@ -51,13 +52,14 @@ def expose_nir(canvas: Array, camera: Camera, now: Conditions, strength: float, 
     """Near infrared picture (H, W) in 0 … 1; at night an illuminator beside the camera gives the light."""
     H, W, _ = canvas.shape
     y, x = _grid(H, W)
+    light: Array
     if now.time == "night":
         # The beam fades towards its rim and with distance, so the background stays dark.
         near = 0.42 + 0.16 * y + 0.42 * canvas[..., OBJECT]
         light = 1.05 * near * np.exp(-0.7 * (x - 0.3 * now.side) ** 2 - 0.35 * y**2)
     else:
         light = (0.45 + 0.5 * now.daylight) * (1 + 0.18 * now.side * x)
-    picture = np.clip(canvas[..., NEAR] * light * camera.near_gain, 0, None)
+    picture: Array = np.clip(canvas[..., NEAR] * light * camera.near_gain, 0, None)
     picture = ndimage.gaussian_filter(0.04 + 0.92 * picture, camera.blur + 0.25)
     return picture + _noise((H, W), 0.008 + 0.02 * strength, rng)
 
@@ -80,18 +82,22 @@ def expose_tir(
     degrees = heat_map(canvas, now, core)
     middle = 0.5 * float(np.median(degrees)) + 0.5 * (now.air + 0.25 * (core - now.air))
     span = max(4.2 * float(degrees.std()), 0.62 * (core - 4.0)) / camera.heat_gain
-    picture = ndimage.gaussian_filter(0.40 + camera.heat_offset + (degrees - middle) / span, 0.55 + camera.blur)
-    fixed = camera.columns * np.float32(0.004 + 0.012 * strength)
+    picture: Array = ndimage.gaussian_filter(
+        0.40 + camera.heat_offset + (degrees - middle) / span, 0.55 + camera.blur
+    )
+    fixed: Array = camera.columns * np.float32(0.004 + 0.012 * strength)
     return picture + fixed + _noise((H, W), 0.008 + 0.018 * strength, rng)
 
 
 def _noise(shape: tuple[int, ...], sigma: float, rng: Rng) -> Array:
-    return rng.standard_normal(shape, dtype=np.float32) * np.float32(sigma)
+    noise: Array = rng.standard_normal(shape, dtype=np.float32) * np.float32(sigma)
+    return noise
 
 
 SENSORS: dict[str, Callable[..., Array]] = {"rgb": expose_rgb, "nir": expose_nir, "tir": expose_tir}
 
 
-def to_bytes(picture: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def to_bytes(picture: Array) -> NDArray[np.uint8]:
     """A picture in 0 … 1 as 8-bit numbers."""
-    return np.clip(picture * 255 + 0.5, 0, 255).astype(np.uint8)
+    numbers: NDArray[np.uint8] = np.clip(picture * 255 + 0.5, 0, 255).astype(np.uint8)
+    return numbers

@@ -3,87 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from slimreid.data.synthetic.canvas import Array, Coat, Point, add_heat, darken, ellipse, paint, polygon
 from slimreid.data.synthetic.folds import Folds
-from slimreid.data.synthetic.looks import VehicleShape
 from slimreid.data.synthetic.people import Pose
+from slimreid.data.synthetic.vehicle_bodies import BODIES, Body
+from slimreid.data.synthetic.vehicle_looks import VehicleShape
 
-Side = tuple[float, float]  # metres forward, metres up
 Solid = tuple[float, float, float]  # metres forward, up, and to the right
-
-
-@dataclass(frozen=True)
-class Body:
-    """Outline of a vehicle from the front bottom over the top to the rear bottom, and what is on it."""
-
-    outline: tuple[tuple[float, float, str], ...]
-    """Corners with the part that the edge to the next one belongs to."""
-    windows: tuple[tuple[Side, ...], ...]
-    wheels: tuple[float, ...]
-    radius: float
-    width: float
-    belt: float
-    """Height below which doors and liveries begin."""
-    cargo: tuple[float, float, float, float] | None = None
-    """A box of goods on top: rear, front, bottom, top."""
-    cargo_width: float = 1.0
-
-
-def _row(start: float, stop: float, count: int, low: float, high: float) -> tuple[tuple[Side, ...], ...]:
-    """A row of rectangular windows."""
-    step = (stop - start) / count
-    gap = 0.08 * step
-    edges = [(start + k * step + gap, start + (k + 1) * step - gap) for k in range(count)]
-    return tuple(((a, low), (b, low), (b, high), (a, high)) for a, b in edges)
-
-
-BODIES: dict[str, Body] = {
-    "sedan": Body(
-        ((2.25, 0.28, "front"), (2.28, 0.72, "bonnet"), (1.0, 0.95, "window"), (0.3, 1.40, "roof"),
-         (-0.95, 1.40, "window"), (-1.6, 1.02, "bonnet_rear"), (-2.22, 0.97, "rear"), (-2.25, 0.30, "")),
-        (((0.82, 0.96), (-0.22, 0.96), (-0.22, 1.34), (0.26, 1.34)), ((-0.32, 0.96), (-1.4, 0.98), (-0.92, 1.34), (-0.32, 1.34))),
-        (1.38, -1.35), 0.33, 1.75, 0.93,
-    ),
-    "hatchback": Body(
-        ((1.9, 0.28, "front"), (1.92, 0.75, "bonnet"), (1.0, 0.98, "window"), (0.35, 1.48, "roof"),
-         (-1.45, 1.46, "window"), (-1.85, 0.95, "rear"), (-1.88, 0.32, "")),
-        (((0.84, 0.98), (-0.25, 0.98), (-0.25, 1.41), (0.33, 1.41)), ((-0.35, 0.98), (-1.6, 1.02), (-1.38, 1.40), (-0.35, 1.41))),
-        (1.2, -1.2), 0.32, 1.7, 0.95,
-    ),
-    "suv": Body(
-        ((2.25, 0.38, "front"), (2.28, 0.98, "bonnet"), (1.15, 1.12, "window"), (0.6, 1.72, "roof"),
-         (-2.0, 1.70, "window"), (-2.22, 1.15, "rear"), (-2.25, 0.40, "")),
-        (((1.0, 1.13), (0.05, 1.13), (0.05, 1.64), (0.56, 1.64)), ((-0.05, 1.13), (-1.0, 1.13), (-1.0, 1.63), (-0.05, 1.64)),
-         ((-1.1, 1.14), (-2.0, 1.18), (-1.85, 1.62), (-1.1, 1.63))),
-        (1.42, -1.4), 0.40, 1.9, 1.1,
-    ),
-    "van": Body(
-        ((2.45, 0.30, "front"), (2.48, 0.95, "bonnet"), (1.95, 1.15, "window"), (1.35, 2.05, "roof"),
-         (-2.4, 2.08, "rear"), (-2.45, 0.32, "")),
-        (((1.78, 1.18), (0.85, 1.18), (0.85, 1.75), (1.42, 1.75)),),
-        (1.6, -1.5), 0.36, 1.95, 1.15,
-    ),
-    "pickup": Body(
-        ((2.5, 0.40, "front"), (2.52, 1.0, "bonnet"), (1.3, 1.14, "window"), (0.75, 1.72, "roof"),
-         (-0.55, 1.72, "window"), (-0.75, 1.12, "bed"), (-2.5, 1.08, "rear"), (-2.5, 0.42, "")),
-        (((1.12, 1.15), (0.25, 1.15), (0.25, 1.64), (0.72, 1.64)), ((0.15, 1.15), (-0.62, 1.15), (-0.48, 1.64), (0.15, 1.64))),
-        (1.6, -1.55), 0.42, 1.9, 1.12,
-    ),
-    "truck": Body(
-        ((3.2, 0.40, "front"), (3.22, 1.25, "window"), (2.95, 2.15, "roof"), (1.75, 2.2, "rear"),
-         (1.7, 0.95, "bed"), (-3.2, 0.95, "rear"), (-3.2, 0.55, "")),
-        (((2.98, 1.32), (2.2, 1.32), (2.2, 1.98), (2.82, 1.98)),),
-        (2.35, -1.5, -2.4), 0.46, 2.2, 1.25, (-3.3, 1.6, 0.95, 3.0), 2.3,
-    ),
-    "bus": Body(
-        ((4.0, 0.35, "front"), (4.05, 1.15, "window"), (3.9, 2.6, "roof"), (-4.0, 2.6, "rear"), (-4.0, 0.38, "")),
-        _row(-3.8, 3.7, 6, 1.3, 2.25), (2.6, -2.3), 0.46, 2.4, 1.25,
-    ),
-}  # fmt: skip
 
 
 class _Model:
@@ -187,7 +117,7 @@ def _hull(m: _Model, body: Body, shape: VehicleShape) -> None:
     half = 0.5 * body.width
     corners = [(x * shape.length, y * shape.height, part) for x, y, part in body.outline]
     faces = []
-    for (x0, y0, part), (x1, y1, _) in zip(corners, corners[1:], strict=False):
+    for (x0, y0, part), (x1, y1, _) in pairwise(corners):
         size = float(np.hypot(x1 - x0, y1 - y0))
         normal = ((y1 - y0) / size, (x0 - x1) / size, 0.0)
         if m.facing(normal) > 0:
@@ -229,7 +159,9 @@ def _crosswise(m: _Model, part: str, normal: Solid, quad: list[Solid]) -> None:
             patch(0.06, 0.34, -0.7, 0.7, "window")
 
 
-def _flank(m: _Model, body: Body, shape: VehicleShape, corners: list[tuple[float, float, str]], normal: Solid) -> None:
+def _flank(
+    m: _Model, body: Body, shape: VehicleShape, corners: list[tuple[float, float, str]], normal: Solid
+) -> None:
     z = 0.5 * body.width * m.near
     low, belt = corners[0][1], body.belt * shape.height
     front, rear = corners[0][0], corners[-1][0]
@@ -246,11 +178,19 @@ def _flank(m: _Model, body: Body, shape: VehicleShape, corners: list[tuple[float
         m.face([(x * shape.length, y * shape.height, z) for x, y in window], normal, "window")
     for window in body.windows[:2]:  # a seam below the rear edge of each door
         x = min(px for px, _ in window[:2]) * shape.length
-        m.face([(x, low + 0.15, z), (x + 0.04, low + 0.15, z), (x + 0.04, belt, z), (x, belt, z)], normal, "grille")
+        m.face(
+            [(x, low + 0.15, z), (x + 0.04, low + 0.15, z), (x + 0.04, belt, z), (x, belt, z)],
+            normal,
+            "grille",
+        )
     for x, part in ((front, "lamp"), (rear, "tail")):
         inward = -0.28 if x > 0 else 0.22
         y = 0.35 * low + 0.65 * (corners[1][1] if x > 0 else min(corners[-2][1], 1.3))
-        m.face([(x, y - 0.09, z), (x, y + 0.09, z), (x + inward, y + 0.07, z), (x + inward, y - 0.05, z)], normal, part)
+        m.face(
+            [(x, y - 0.09, z), (x, y + 0.09, z), (x + inward, y + 0.07, z), (x + inward, y - 0.05, z)],
+            normal,
+            part,
+        )
 
 
 def _treads(m: _Model, body: Body, shape: VehicleShape) -> None:
@@ -277,18 +217,18 @@ def _wheels(m: _Model, body: Body, shape: VehicleShape) -> None:
 def _cargo(m: _Model, body: Body, shape: VehicleShape, box: tuple[float, float, float, float]) -> None:
     rear, front, low, high = box[0] * shape.length, box[1] * shape.length, box[2], box[3] * shape.height
     h, middle = 0.5 * body.cargo_width, 0.5 * (box[0] + box[1]) * shape.length
+    z = h * m.near
     faces: list[tuple[Solid, list[Solid]]] = [
         ((0, 1, 0), [(rear, high, -h), (front, high, -h), (front, high, h), (rear, high, h)]),
         ((-1, 0, 0), [(rear, low, -h), (rear, high, -h), (rear, high, h), (rear, low, h)]),
-        ((0, 0, m.near), [(rear, low, h * m.near), (front, low, h * m.near), (front, high, h * m.near), (rear, high, h * m.near)]),
-    ]  # fmt: skip
+        ((0, 0, m.near), [(rear, low, z), (front, low, z), (front, high, z), (rear, high, z)]),
+    ]
     if m.facing((1, 0, 0)) > 0:  # only what stands above the cab shows from the front
         top = 2.2 * shape.height
         m.face([(front, top, -h), (front, high, -h), (front, high, h), (front, top, h)], (1, 0, 0), "cargo")
     for normal, points in faces:
         if m.facing(normal) > 0.02:
             if normal[2]:
-                z = h * m.near
                 frame = ((middle, high, z), (front, high, z), (middle, low, z))
             else:
                 o = points[1]
@@ -302,9 +242,15 @@ def _rack(m: _Model, body: Body, shape: VehicleShape) -> None:
     xs = [x for x, y in roof if y > high - 0.1]
     h = 0.36 * body.width
     for x in (0.8 * max(xs) + 0.2 * min(xs), 0.2 * max(xs) + 0.8 * min(xs)):
-        bar = [(x, high + 0.05, -h), (x + 0.10, high + 0.05, -h), (x + 0.10, high + 0.14, h), (x, high + 0.14, h)]
+        bar = [
+            (x, high + 0.05, -h),
+            (x + 0.10, high + 0.05, -h),
+            (x + 0.10, high + 0.14, h),
+            (x, high + 0.14, h),
+        ]
         m.face(bar, (0, 1, 0), "bumper")
-        post = [(x, high, h * m.near), (x + 0.1, high, h * m.near), (x + 0.1, high + 0.14, h * m.near), (x, high + 0.14, h * m.near)]  # fmt: skip
+        z = h * m.near
+        post = [(x, high, z), (x + 0.1, high, z), (x + 0.1, high + 0.14, z), (x, high + 0.14, z)]
         m.face(post, (0, 0, m.near), "bumper")
 
 

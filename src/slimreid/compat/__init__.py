@@ -1,0 +1,1 @@
+"""Reading what earlier software wrote."""

@@ -1,0 +1,51 @@
+"""From options to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from slimreid.config import ModelConfig
+from slimreid.models.pretrained import load_pretrained
+from slimreid.models.reid_model import ReIDModel
+from slimreid.models.sizes import vit_config
+from slimreid.models.vit import ViT
+
+
+def build_model(
+    config: ModelConfig,
+    image_size: tuple[int, int],
+    modalities: Sequence[str],
+    num_classes: int,
+    num_cameras: int = 0,
+    *,
+    load_weights: bool = True,
+) -> ReIDModel:
+    """Build the model for images of `image_size` (height, width), with pretrained weights if configured.
+
+    `load_weights=False` leaves them out, for models that get all their weights from a checkpoint.
+    """
+    vit = replace(
+        vit_config(config.backbone),
+        stride=config.stride,
+        drop_path=config.drop_path,
+        checkpointing=config.checkpointing,
+        cameras=num_cameras if config.camera_embedding else 0,
+        camera_scale=config.camera_scale,
+    )
+    backbone = ViT(vit, image_size)
+    if config.pretrained and load_weights:
+        load_pretrained(backbone, config.pretrained)
+    return ReIDModel(
+        backbone,
+        modalities,
+        num_classes,
+        fusion=config.fusion,
+        heads=config.heads,
+        global_local=config.global_local,
+        slimming=config.slimming,
+        shared_slimmer=config.shared_slimmer,
+        moe_heads=config.moe_heads,
+        missing=config.missing,
+        fusion_weight=config.fusion_weight,
+    )

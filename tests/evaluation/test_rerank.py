@@ -1,0 +1,87 @@
+"""Sparse re-ranking against the published dense algorithm and golden numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from reference import retrieval as reference
+
+from slimreid.evaluation import KReciprocal, RerankedScores, evaluate_retrieval
+
+
+def clusters(seed: int, Q: int, G: int, identities: int = 15, D: int = 24) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(identities, D))
+    ids = {side: rng.integers(0, identities, rows) for side, rows in (("query", Q), ("gallery", G))}
+    noise = {side: rng.normal(size=(len(i), D)) * 1.3 for side, i in ids.items()}
+    return {f"{side}_features": (centres[i] + noise[side]) for side, i in ids.items()} | {
+        f"{side}_ids": i for side, i in ids.items()
+    }
+
+
+@pytest.mark.parametrize(("k1", "k2", "weight"), [(20, 6, 0.3), (7, 1, 0.0), (5, 9, 0.8), (1, 2, 0.5)])
+def test_equals_the_dense_algorithm(k1: int, k2: int, weight: float) -> None:
+    case = clusters(k1, 25, 140)
+    query, gallery = case["query_features"], case["gallery_features"]
+    source = RerankedScores(query, gallery, KReciprocal(k1, k2, weight), chunk_megabytes=0.05)
+    expected = reference.dense_k_reciprocal(query, gallery, k1, k2, weight)
+    assert source.shape == (25, 140)
+    assert_allclose(-source.scores(0, 25).numpy(), expected, atol=1e-6)
+    assert_allclose(-source.scores(11, 17).numpy(), expected[11:17], atol=1e-6)
+
+
+def test_more_neighbours_than_items() -> None:
+    case = clusters(3, 4, 9, identities=3)
+    query, gallery = case["query_features"], case["gallery_features"]
+    expected = reference.dense_k_reciprocal(query, gallery, 20, 6, 0.3)
+    assert_allclose(-RerankedScores(query, gallery).scores(0, 4).numpy(), expected, atol=1e-6)
+
+
+def test_evaluation_ranks_by_reranked_distance() -> None:
+    case = clusters(4, 30, 200)
+    options = KReciprocal(k1=10, k2=3)
+    result = evaluate_retrieval(**case, protocol="none", rerank=options, top_k=200, histogram=True)
+    distance = reference.dense_k_reciprocal(case["query_features"], case["gallery_features"], 10, 3, 0.3)
+    labels = {name: case[name].tolist() for name in ("query_ids", "gallery_ids")}
+    expected = reference.evaluate((-distance).tolist(), labels, "none", 50)
+    assert_allclose(result.average_precision, expected["ap"], atol=1e-3)
+    assert_allclose(result.top_distance, np.sort(distance, axis=1), atol=1e-6)
+    assert result.histogram is not None
+    assert result.histogram.true.sum() + result.histogram.false.sum() == 30 * 200
+    plain = evaluate_retrieval(**case, protocol="none")
+    assert result.map > plain.map + 0.02
+
+
+def test_normalize_is_respected() -> None:
+    case = clusters(5, 10, 60)
+    query, gallery = case["query_features"], case["gallery_features"]
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (query, gallery)]
+    expected = RerankedScores(*unit).scores(0, 10)
+    assert_allclose(RerankedScores(query, gallery).scores(0, 10), expected, atol=1e-9)
+    assert_allclose(RerankedScores(*unit, normalize=False).scores(0, 10), expected, atol=1e-9)
+    assert not np.allclose(RerankedScores(query, gallery, normalize=False).scores(0, 10), expected, atol=1e-3)
+
+
+def test_identical_features_give_finite_distances() -> None:
+    same = np.ones((1, 6), np.float32)
+    scores = RerankedScores(same.repeat(5, 0), same.repeat(40, 0)).scores(0, 5)
+    assert bool(scores.isfinite().all())
+    assert float(scores.min()) >= -1
+    assert float(scores.max()) <= 0
+
+
+def test_golden_numbers(parity: Path) -> None:
+    stored = np.load(parity / "metrics.npz")
+    arguments = [
+        stored[f"{side}_{what}"] for what in ("features", "ids", "cams") for side in ("query", "gallery")
+    ]
+    options = KReciprocal(int(stored["k1"]), int(stored["k2"]), float(stored["lambda_value"]))
+    result = evaluate_retrieval(*arguments, rerank=options)
+    assert result.map == pytest.approx(float(stored["rerank_map"]), abs=2e-3)
+    source = RerankedScores(arguments[0], arguments[1], options)
+    # The stored distances were made in half precision.
+    assert_allclose(-source.scores(0, 60).numpy(), stored["rerank_distance"], atol=2e-3)
