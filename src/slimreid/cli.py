@@ -7,14 +7,13 @@ import logging
 import sys
 from argparse import ArgumentError
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, get_type_hints
+from typing import Any, TypeAlias
 
 from jsonargparse import ArgumentParser
 
 from slimreid import __version__
-from slimreid.commands import data
-from slimreid.config import Config
-from slimreid.config_io import add_config_options, explain, known_keys, to_config
+from slimreid.commands import data, model
+from slimreid.commands.preview import preview
 from slimreid.console import errors
 from slimreid.errors import ConfigError, SlimReIDError
 
@@ -30,8 +29,12 @@ COMMANDS: Commands = {
             "check": data.check,
             "simulate": data.simulate,
             "sheet": data.sheet,
-            "preview": data.preview,
+            "preview": preview,
         },
+    ),
+    "model": (
+        "See what models there are and what they cost.",
+        {"summary": model.summary, "list": model.list_},
     ),
 }
 
@@ -50,17 +53,23 @@ class _Parser(ArgumentParser):
 
 
 def _takes_config(command: Command) -> bool:
-    return get_type_hints(command).get("config") is Config
+    return "config" in inspect.signature(command).parameters
 
 
 def _parser(prog: str, about: str) -> ArgumentParser:
     return _Parser(prog=prog, description=about, exit_on_error=False)
 
 
-def _add(parser: ArgumentParser, commands: Commands | Command) -> None:
-    """Give a parser its sub-commands, or the options of its function."""
+def _add(parser: ArgumentParser, commands: Commands | Command, words: Sequence[str]) -> None:
+    """Give a parser its sub-commands, or the options of its function.
+
+    Only the command that `words` name gets its options: those of training need torch, whose import
+    should not slow down the others.
+    """
     if callable(commands):
         if _takes_config(commands):
+            from slimreid.config_io import add_config_options
+
             add_config_options(parser)
         parser.add_function_arguments(commands, as_group=False, as_positional=True, skip={"config"})
         return
@@ -69,7 +78,8 @@ def _add(parser: ArgumentParser, commands: Commands | Command) -> None:
         about = (inspect.getdoc(entry) or "").splitlines()[0] if callable(entry) else entry[0]
         child = _parser(f"{parser.prog} {name}", about)
         sub.add_subcommand(name, child, help=about)  # before its own sub-commands
-        _add(child, entry if callable(entry) else entry[1])
+        if words and words[0] == name:
+            _add(child, entry if callable(entry) else entry[1], words[1:])
 
 
 def _run(commands: Commands, values: Any) -> int:
@@ -81,6 +91,8 @@ def _run(commands: Commands, values: Any) -> int:
     names = inspect.signature(entry).parameters
     arguments = {key: getattr(inner, key) for key in names if key != "config"}
     if _takes_config(entry):
+        from slimreid.config_io import to_config
+
         arguments["config"] = to_config(inner)
     return entry(**arguments) or 0
 
@@ -92,8 +104,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"slimreid {__version__}")
         return 0
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    arguments = _config_first(arguments)
     parser = _parser("slimreid", "Re-identification across cameras and spectra, with patch slimming.")
-    _add(parser, COMMANDS)
+    _add(parser, COMMANDS, arguments)
     if not arguments:
         parser.print_help()
         return 2
@@ -101,8 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         values = parser.instantiate(parser.parse_args(arguments))
         return _run(COMMANDS, values)
     except (ArgumentError, ConfigError) as error:
-        message = explain(str(error), known_keys()) if isinstance(error, ArgumentError) else str(error)
-        _complain(f"{message}\nsee '{_command_words(arguments)} --help'")
+        _complain(f"{_explained(error)}\nsee '{_command_words(arguments)} --help'")
         return 2
     except SlimReIDError as error:
         _complain(str(error))
@@ -113,6 +125,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # e.g. piped into head
         sys.stderr.close()
         return 141
+
+
+def _config_first(arguments: list[str]) -> list[str]:
+    """Let `command file.yaml` stand for `command --config file.yaml`, where a command takes a config."""
+    entry: Command | tuple[str, Commands] | None = ("", COMMANDS)
+    for at, word in enumerate(arguments):
+        if isinstance(entry, tuple):
+            entry = entry[1].get(word)
+            continue
+        if entry is not None and _takes_config(entry) and word.endswith((".yaml", ".yml")):
+            return [*arguments[:at], "--config", *arguments[at:]]
+        break
+    return arguments
+
+
+def _explained(error: Exception) -> str:
+    if not isinstance(error, ArgumentError):
+        return str(error)
+    from slimreid.config_io import explain, known_keys
+
+    return explain(str(error), known_keys())
 
 
 def _command_words(arguments: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, set_parsing_settings
 
 from slimreid.config import Config
 from slimreid.errors import ConfigError
@@ -28,6 +28,7 @@ _UNKNOWN = (
 
 def add_config_options(parser: ArgumentParser) -> None:
     """Give a parser `--config FILE` (may be repeated), `--print_config` and one option per config key."""
+    set_parsing_settings(docstring_parse_attribute_docstrings=True)  # the help of our options
     parser.add_argument("--config", action="config", help="YAML file with options; later ones win.")
     parser.add_class_arguments(Config, as_group=False)
 

@@ -17,5 +17,9 @@ class ModelError(SlimReIDError):
     """Weights or inputs do not fit the model; the message names the key or shape."""
 
 
+class TrainingError(SlimReIDError):
+    """A run cannot go on; the message says where it stopped, what is left, and the cure."""
+
+
 class SlimReIDWarning(UserWarning):
     """Something worth knowing that does not stop the work."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from reference import retrieval as reference
 
+from reference import retrieval as reference
 from slimreid.evaluation import KReciprocal, RerankedScores, evaluate_retrieval
 
 
@@ -24,10 +24,11 @@ def clusters(seed: int, Q: int, G: int, identities: int = 15, D: int = 24) -> di
 
 
 @pytest.mark.parametrize(("k1", "k2", "weight"), [(20, 6, 0.3), (7, 1, 0.0), (5, 9, 0.8), (1, 2, 0.5)])
-def test_equals_the_dense_algorithm(k1: int, k2: int, weight: float) -> None:
+@pytest.mark.parametrize("chunk_megabytes", [0.02, 0.03, 96.0])  # chunks of 10 and 15 rows, and all at once
+def test_equals_the_dense_algorithm(k1: int, k2: int, weight: float, chunk_megabytes: float) -> None:
     case = clusters(k1, 25, 140)
     query, gallery = case["query_features"], case["gallery_features"]
-    source = RerankedScores(query, gallery, KReciprocal(k1, k2, weight), chunk_megabytes=0.05)
+    source = RerankedScores(query, gallery, KReciprocal(k1, k2, weight), chunk_megabytes=chunk_megabytes)
     expected = reference.dense_k_reciprocal(query, gallery, k1, k2, weight)
     assert source.shape == (25, 140)
     assert_allclose(-source.scores(0, 25).numpy(), expected, atol=1e-6)

@@ -12,10 +12,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from reference import retrieval as reference
 
+from reference import retrieval as reference
 from slimreid.errors import DataError
 from slimreid.evaluation import RetrievalResult, evaluate_retrieval
+from slimreid.evaluation.inputs import check_labels
+from slimreid.evaluation.metrics import score_chunks
+from slimreid.evaluation.protocols import PartnerIndex
+from slimreid.evaluation.scores import CosineScores
 
 
 def random_case(seed: int, Q: int = 23, G: int = 61, D: int = 7, grid: int | None = None) -> dict[str, Any]:
@@ -28,7 +32,7 @@ def random_case(seed: int, Q: int = 23, G: int = 61, D: int = 7, grid: int | Non
         case[f"{side}_ids"] = rng.integers(0, 9, rows)
         case[f"{side}_cameras"] = rng.integers(0, 3, rows)
         case[f"{side}_scenes"] = rng.integers(0, 4, rows)
-        case[f"{side}_index"] = rng.permutation(200)[:rows] + (1000 if side == "gallery" else 0)
+        case[f"{side}_index"] = rng.permutation(max(200, rows))[:rows] + (10_000 if side == "gallery" else 0)
     case["query_ids"][3] = 99
     for what in ("ids", "cameras", "scenes", "index"):  # the first five are on both sides
         case[f"gallery_{what}"][:5] = case[f"query_{what}"][:5]
@@ -164,6 +168,23 @@ def test_lists_end_where_the_candidates_end() -> None:
     ).top_index.shape == (2, 0)
 
 
+def test_chunks_bound_the_memory() -> None:
+    case = random_case(0, Q=97, G=1000)
+    source = CosineScores(case["query_features"], case["gallery_features"])
+    pairs = {
+        what: (case[f"query_{what}"], case[f"gallery_{what}"])
+        for what in ("ids", "cameras", "scenes", "index")
+    }
+    index = PartnerIndex(check_labels("camera", source.shape, **pairs))
+    seen = []
+    for rows, scores, partners in score_chunks(source, index, chunk_megabytes=0.5):
+        assert 3 * scores.numel() * scores.element_size() <= 0.5 * 2**20
+        assert partners.query.max(initial=0) < len(scores)
+        seen += range(rows.start, rows.stop)
+    assert seen == list(range(97))
+    assert [len(s) for _, s, _ in score_chunks(source, index, chunk_megabytes=1e-9)] == [1] * 97
+
+
 def test_text_labels_and_read_only_arrays() -> None:
     case = random_case(8)
     expected = evaluate_retrieval(**case)
@@ -199,10 +220,10 @@ def test_to_dict_is_json_and_agrees() -> None:
 @pytest.mark.parametrize(("protocol", "name"), [("camera", "market"), ("scene", "msvr")])
 def test_golden_numbers(parity: Path, protocol: str, name: str) -> None:
     stored = np.load(parity / "metrics.npz")
-    result = evaluate_retrieval(
-        *(stored[f"{side}_{what}"] for what in ("features", "ids", "cams", "scenes") for side in ("query", "gallery")),
-        protocol=protocol,
-    )  # fmt: skip
+    names = [
+        f"{side}_{what}" for what in ("features", "ids", "cams", "scenes") for side in ("query", "gallery")
+    ]
+    result = evaluate_retrieval(*(stored[name] for name in names), protocol=protocol)
     assert result.map == pytest.approx(float(stored[f"{name}_map"]), abs=1e-6)
     assert_allclose(result.cmc, stored[f"{name}_cmc"], atol=1e-6)
     assert result.skipped_queries == 2

@@ -69,7 +69,7 @@ def evaluate(
 def dense_k_reciprocal(
     query: NDArray[np.floating], gallery: NDArray[np.floating], k1: int = 20, k2: int = 6, weight: float = 0.3
 ) -> NDArray[np.floating]:
-    """The published algorithm, step by step, on the whole matrix: distances (Q, G) from normalised features."""
+    """The published algorithm on the whole matrix of normalised features: distances (Q, G)."""
     Q = len(query)
     features = np.concatenate([query, gallery])
     features = features / np.linalg.norm(features, axis=1, keepdims=True)

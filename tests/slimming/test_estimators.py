@@ -4,8 +4,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import slimming as reference
 
+from reference import slimming as reference
 from slimreid.slimming import decide, gumbel_noise, gumbel_softmax, keep_top_patches, soft_topk, stable_top
 
 

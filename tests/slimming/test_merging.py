@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from reference import slimming as reference
 from slimming_cases import perturb
 
+from reference import slimming as reference
 from slimreid.errors import ConfigError, ModelError
 from slimreid.slimming import DualPatchMerger, PatchMerger, merge_patches, ratio_loss
 

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 import torch
-from reference import slimming as reference
 from slimming_cases import perturb, streams
 
+from reference import slimming as reference
 from slimreid.errors import ConfigError, ModelError
 from slimreid.slimming import PRESETS, PatchSlimmer, SlimmingOptions, slimming_options
 

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import slimming as reference
 
+from reference import slimming as reference
 from slimreid.errors import ModelError
 from slimreid.slimming import PatchScorer, min_max, score_patches, similarities
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import slimming as reference
 
+from reference import slimming as reference
 from slimreid.errors import ModelError
 from slimreid.slimming import keep_top_patches, kept_count, merged_count, stable_top
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from reference import clip_tower
 from slimming_cases import NAMES, load_demo
 
+from reference import clip_tower
 from slimreid.slimming import MultiModalSlimmer, PatchSlimmer
 
 EXACT = {"atol": 1e-6, "rtol": 0.0}

@@ -53,15 +53,15 @@ def test_hundred_steps_stay_finite_and_of_natural_size(estimator, tau, dtype):
     for step in range(100):
         batch = streams(B=4, N=24, C=32, seed=step)
         labels = torch.randint(8, (4,))
-        plain.load_state_dict(model.state_dict())
-        backward(plain, batch, labels, dtype)
-        with_topk, _ = norms(plain)
         loss = backward(model, batch, labels, dtype)
         predictor, largest = norms(model)
         assert loss.isfinite()
         assert all(p.grad.isfinite().all() for p in model.parameters())
         assert predictor <= largest
-        if tau >= 0.5:
+        if tau >= 0.5 and step % 4 == 0:
+            plain.load_state_dict(model.state_dict())
+            backward(plain, batch, labels, dtype)
+            with_topk, _ = norms(plain)
             assert 0.1 * with_topk <= predictor <= 10 * with_topk
         optimizer.step()
 

@@ -64,20 +64,16 @@ def test_header_label_and_caption_are_written():
         return np.asarray(draw_contact_sheet([row], [modality]).convert("L"), int)
 
     plain = ink("id 1", "camera 1", "rgb")
-    for other in (
-        ink("id 2", "camera 1", "rgb"),
-        ink("id 1", "camera 7", "rgb"),
-        ink("id 1", "camera 1", "tir"),
-    ):
+    for words in (("id 2", "camera 1", "rgb"), ("id 1", "camera 7", "rgb"), ("id 1", "camera 1", "tir")):
+        other = ink(*words)
         width = min(plain.shape[1], other.shape[1])
         assert (plain[:, :width] != other[:, :width]).any()
 
 
 def test_greyscale_and_other_shapes_fit_in_their_cells():
     wide, grey = solid(RED, (100, 50)), Image.new("L", (30, 60), 90)
-    sheet = draw_contact_sheet(
-        [ContactRow("a", [{"rgb": wide, "nir": grey}])], ["rgb", "nir"], cell_height=64
-    )
+    row = ContactRow("a", [{"rgb": wide, "nir": grey}])
+    sheet = draw_contact_sheet([row], ["rgb", "nir"], cell_height=64)
     red = box_of(sheet, RED)
     assert (red[2] - red[0], red[3] - red[1]) == (128, 64)
     shade = box_of(sheet, (90, 90, 90))

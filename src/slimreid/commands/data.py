@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from slimreid.config import Config
-from slimreid.config_io import save_config
 from slimreid.console import console, table
 from slimreid.errors import ConfigError, DataError
 
@@ -200,7 +198,9 @@ def _print_report(report: CheckReport) -> None:
     console.print(f"{len(report.errors)} errors, {warnings} warnings")
 
 
-def simulate(manifest: Path, out: Path = Path("simulated"), seed: int = 0, workers: int | None = None) -> None:
+def simulate(
+    manifest: Path, out: Path = Path("simulated"), seed: int = 0, workers: int | None = None
+) -> None:
     """Make near infrared and thermal images for a visible-light dataset, from its pixels alone.
 
     Args:
@@ -241,26 +241,3 @@ def sheet(
     rows = dataset_rows(table_, split, identities, images, seed)
     save_sheet(rows, table_.modalities, out, title=f"{manifest}", note=table_.origin)
     console.print(f"contact sheet of {len(rows)} identities: {out}")
-
-
-def preview(config: Config, output: Path = Path("runs/preview"), batches: int = 1) -> None:
-    """Show training batches as the model will see them: augmented, aligned, with dropped spectra.
-
-    Args:
-        config: Options of the run.
-        output: Folder for the pictures and the resolved config.
-        batches: How many batches to draw.
-    """
-    from itertools import islice
-
-    from slimreid.data.loader import train_loader
-    from slimreid.visual.dataset_views import batch_rows, save_sheet
-
-    loader = train_loader(config)
-    save_config(config, output)
-    for number, batch in enumerate(islice(loader, batches)):
-        rows = batch_rows(batch, loader.dataset)
-        save_sheet(rows, batch.modalities, output / f"batch_{number}.png", title=f"batch {number}")
-    console.print(f"{len(loader)} batches per epoch; the first {min(batches, len(loader))} drawn in {output}")
-    if loader.dropped:
-        console.print(loader.report(), markup=False)

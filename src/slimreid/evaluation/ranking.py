@@ -82,11 +82,11 @@ def nearest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """
     B, G = scores.shape
     found = min(k, G)
-    values, index = scores.topk(found, dim=1)
-    index = index.sort(dim=1).values
+    values, index = scores.topk(min(k + 1, G), dim=1)
     # topk may choose any of the items that tie for the last place; the lower index must win.
-    limit = values[:, -1:]
-    crowded = torch.count_nonzero(scores >= limit, dim=1) > found
+    limit = values[:, found - 1 : found]
+    crowded = (values[:, found:] == limit).any(dim=1)
+    index = index[:, :found].sort(dim=1).values
     for row in crowded.nonzero().flatten().tolist():
         above = (scores[row] > limit[row]).nonzero().flatten()
         level = (scores[row] == limit[row]).nonzero().flatten()[: found - len(above)]

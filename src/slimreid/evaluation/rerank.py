@@ -8,6 +8,7 @@ matrix of distances is only ever seen a few rows at a time.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,12 +20,11 @@ from torch import Tensor
 from slimreid.errors import ConfigError
 from slimreid.evaluation.inputs import Features, as_feature_pair
 from slimreid.evaluation.ranking import nearest
-from slimreid.evaluation.scores import find_repeats, inverse, tie_repeats
+from slimreid.evaluation.scores import inverse
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
-_PAIRS_AT_ONCE = 2048
 _TINY = 1e-12
 
 
@@ -51,7 +51,8 @@ class RerankedScores:
 
     Distance = λ · d² / (largest d² of the query) + (1 − λ) · Jaccard distance, d² the squared Euclidean
     distance of the (normalised) features. Query and gallery together are N = Q + G items. Memory: one copy
-    of all features, a few dozen numbers per item, and chunks.
+    of all features, a few dozen numbers per item, chunks, and the distances of all queries to the gallery if
+    they fit into one chunk (otherwise they are computed twice).
     """
 
     bounded = True
@@ -67,11 +68,15 @@ class RerankedScores:
         self.options = options or KReciprocal()
         self._distances = _SquaredDistances(query_features, gallery_features, normalize)
         self._queries = self._distances.queries
-        rows = max(1, int(chunk_megabytes * 2**20 // (3 * 4 * self._distances.items)))
-        neighbours, self._farthest = _neighbourhood(self._distances, self.options, rows)
+        Q, G = self.shape
+        # Going through all pairs costs most of the time, so what will be asked again is kept if it is small.
+        fits = Q * G * self._distances.features.element_size() <= chunk_megabytes * 2**20
+        self._kept = self._distances.features.new_empty(Q, G) if fits else None
+        rows = max(1, int(chunk_megabytes * 2**20 // (3 * 4 * (Q + G))))
+        neighbours, self._farthest = _neighbourhood(self._distances, self.options, rows, self._kept)
         codes = encode(neighbours, self._distances, self._farthest, self.options)
-        self._query_codes = codes[: self._queries]
-        self._gallery_codes = codes[self._queries :].tocsc()
+        self._query_codes = codes[:Q]
+        self._gallery_codes = codes[Q:].tocsc()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -80,11 +85,16 @@ class RerankedScores:
 
     def scores(self, start: int, stop: int) -> Tensor:
         """Minus the re-ranked distances (stop − start, G)."""
-        scores = self._distances.rows(start, stop, first=self._queries)
-        scores.div_(self._farthest[start:stop, None]).mul_(-self.options.original_weight)
-        overlap = torch.from_numpy(shared_weight(self._query_codes[start:stop], self._gallery_codes))
-        jaccard = 1 - overlap / (2 - overlap)
-        return scores.sub_(jaccard.to(scores), alpha=1 - self.options.original_weight)
+        weight = self.options.original_weight
+        scale = -weight / self._farthest[start:stop, None]
+        if self._kept is not None:
+            scores = self._kept[start:stop] * scale
+        else:
+            scores = self._distances.block(start, stop, first=self._queries).mul_(scale)
+        shared = torch.from_numpy(shared_weight(self._query_codes[start:stop], self._gallery_codes))
+        shared = shared.to(scores)
+        # Jaccard distance = 1 − shared / (2 − shared), since every code sums to 1.
+        return scores.add_(shared.div_(2 - shared), alpha=1 - weight).sub_(1 - weight)
 
     def distances(self, scores: Tensor) -> Tensor:
         """The re-ranked distances."""
@@ -98,39 +108,79 @@ class _SquaredDistances:
         query, gallery, query_norms, gallery_norms = as_feature_pair(query_features, gallery_features)
         self.queries, self.items = len(query), len(query) + len(gallery)
         norms = torch.cat([query_norms, gallery_norms])
-        self._features = torch.cat([query, gallery])
+        self.features = torch.cat([query, gallery])
         if normalize:
-            self._features *= inverse(norms).to(query.dtype)[:, None]
+            self.features *= inverse(norms).to(query.dtype)[:, None]
             norms = (norms > 0).double()
         self._squares = norms.square().to(query.dtype)
-        self._repeats = find_repeats(self._features)
 
-    def rows(self, start: int, stop: int, first: int = 0) -> Tensor:
+    def block(self, start: int, stop: int, first: int) -> Tensor:
         """Distances of items `start` to `stop` to the items from `first` on, (stop − start, N − first)."""
-        product = self._features[start:stop] @ self._features.T
-        product.mul_(-2).add_(self._squares[start:stop, None]).add_(self._squares)
-        return tie_repeats(product, self._repeats).clamp_(min=0)[:, first:]
+        product = self.features[start:stop] @ self.features[first:].T
+        squares = self._squares[start:stop, None], self._squares[first:]
+        return product.mul_(-2).add_(squares[0]).add_(squares[1]).clamp_(min=0)
 
-    def pairs(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Distances (P,) of single pairs."""
-        parts = []
-        for r, c in zip(torch.split(rows, _PAIRS_AT_ONCE), torch.split(columns, _PAIRS_AT_ONCE), strict=True):
-            product = (self._features[r] * self._features[c]).sum(dim=1)
-            parts.append((self._squares[r] + self._squares[c] - 2 * product).clamp_(min=0))
-        return torch.cat(parts) if parts else self._squares[:0]
+    def at(self, pattern: sparse.csr_array) -> Tensor:
+        """Distances at the entries of a sparse (N, N), in their order."""
+        device = self.features.device
+        starts, columns = (
+            torch.from_numpy(part.astype(np.int64)).to(device) for part in (pattern.indptr, pattern.indices)
+        )
+        zeros = torch.zeros(len(columns), dtype=self.features.dtype, device=device)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+            grid = torch.sparse_csr_tensor(starts, columns, zeros, pattern.shape, check_invariants=True)
+            sampled: Tensor = torch.sparse.sampled_addmm(grid, self.features, self.features.T, beta=0.0)
+        rows = torch.repeat_interleave(starts.diff())
+        return (self._squares[rows] + self._squares[columns] - 2 * sampled.values()).clamp_(min=0)
 
 
-def _neighbourhood(distances: _SquaredDistances, options: KReciprocal, rows: int) -> tuple[Ints, Tensor]:
-    """The k1 + 1 nearest items of each item, itself among them (N, K), and its largest distance (N,)."""
-    K = min(distances.items, max(options.k1 + 1, options.k2))
-    neighbours = np.empty((distances.items, K), dtype=np.int64)
-    farthest = []
-    for start in range(0, distances.items, rows):
-        stop = min(distances.items, start + rows)
-        part = distances.rows(start, stop)
-        farthest.append(part.amax(dim=1))
-        neighbours[start:stop] = nearest(part.neg_(), K)[0].cpu().numpy()
-    return neighbours, torch.cat(farthest).clamp_(min=_TINY)
+def _neighbourhood(
+    distances: _SquaredDistances, options: KReciprocal, rows: int, kept: Tensor | None
+) -> tuple[Ints, Tensor]:
+    """The k1 + 1 nearest items of each item, itself among them (N, K), and its largest distance (N,).
+
+    Distances are symmetric: a block right of the diagonal serves its rows, and its columns in later blocks.
+    Those of queries to the gallery are written to `kept` (Q, G), if it is there.
+    """
+    Q, N = distances.queries, distances.items
+    K = min(N, max(options.k1 + 1, options.k2))
+    best = _Best.empty(N, K, distances.features)
+    farthest = distances.features.new_full((N,), _TINY)
+    for start in range(0, N, rows):
+        stop = min(N, start + rows)
+        block = distances.block(start, stop, first=start)
+        if kept is not None and start < Q:
+            kept[start:stop] = block[: Q - start, Q - start :]
+        right = block[:, stop - start :]
+        farthest[start:stop] = torch.maximum(farthest[start:stop], block.amax(dim=1))
+        if stop < N:
+            farthest[stop:] = torch.maximum(farthest[stop:], right.amax(dim=0))
+        block.neg_()
+        best.merge(slice(start, stop), block, first=start)
+        best.merge(slice(stop, N), right.T, first=start)
+    return best.item.cpu().numpy(), farthest
+
+
+@dataclass
+class _Best:
+    """The best items so far of N rows: `score` and `item`, (N, K) each, best first."""
+
+    score: Tensor
+    item: Tensor
+
+    @classmethod
+    def empty(cls, N: int, K: int, like: Tensor) -> _Best:
+        score = like.new_full((N, K), -torch.inf)
+        return cls(score, torch.full_like(score, -1, dtype=torch.int64))
+
+    def merge(self, rows: slice, scores: Tensor, first: int) -> None:
+        """Let the items from number `first` on, with scores (rows, any), compete with the best so far."""
+        K = self.score.shape[1]
+        position, score = nearest(torch.cat([self.score[rows], scores], dim=1), K)
+        earlier = self.item[rows].gather(1, position.clamp(0, K - 1))
+        self.item[rows] = torch.where(position < K, earlier, position + (first - K))
+        self.score[rows] = score
 
 
 def encode(
@@ -140,16 +190,16 @@ def encode(
     N, K = neighbours.shape
     half = int(np.around(options.k1 / 2))
     mutual = reciprocal_neighbours(neighbours[:, : options.k1 + 1])
-    described_by = expand(mutual, reciprocal_neighbours(neighbours[:, : half + 1])).tocoo()
-    rows, columns = (torch.from_numpy(part.astype(np.int64)) for part in described_by.coords)
-    device = farthest.device
-    distance = distances.pairs(rows.to(device), columns.to(device)) / farthest[rows.to(device)]
-    weight = np.exp(-distance.cpu().numpy())
-    total = np.bincount(rows.numpy(), weights=weight, minlength=N)
-    codes = sparse.csr_array((weight / total[rows.numpy()], described_by.coords), shape=(N, N))
+    codes = expand(mutual, reciprocal_neighbours(neighbours[:, : half + 1]))
+    rows = np.repeat(np.arange(N), np.diff(codes.indptr))
+    weight = np.exp(-distances.at(codes).cpu().numpy() / farthest.cpu().numpy()[rows])
+    codes.data = (weight / np.bincount(rows, weights=weight, minlength=N)[rows]).astype(np.float32)
     if options.k2 > 1:
         k2 = min(options.k2, K)
-        averaged = (np.full(N * k2, 1 / k2), (np.repeat(np.arange(N), k2), neighbours[:, :k2].ravel()))
+        averaged = (
+            np.full(N * k2, 1 / k2, dtype=np.float32),
+            (np.repeat(np.arange(N), k2), neighbours[:, :k2].ravel()),
+        )
         codes = sparse.csr_array(averaged, shape=(N, N)) @ codes
     return codes
 
@@ -178,7 +228,9 @@ def expand(mutual: sparse.csr_array, close: sparse.csr_array) -> sparse.csr_arra
     trusted = 3 * common.data > 2 * size[common.coords[1]]
     ones = np.ones(int(trusted.sum()), dtype=np.int32)
     chosen = sparse.csr_array((ones, tuple(c[trusted] for c in common.coords)), shape=mutual.shape)
-    return mutual + chosen @ close
+    expanded = mutual + chosen @ close
+    expanded.sort_indices()
+    return expanded
 
 
 def shared_weight(query_codes: sparse.csr_array, gallery_codes: sparse.csc_array) -> Floats:
@@ -190,8 +242,8 @@ def shared_weight(query_codes: sparse.csr_array, gallery_codes: sparse.csc_array
         column, weight = query_codes.indices[entries], query_codes.data[entries]
         first = gallery_codes.indptr[column]
         count = gallery_codes.indptr[column + 1] - first
-        within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        at = np.repeat(first, count) + within
+        # Entry number n of a column lies at its first + n; all columns one after the other.
+        at = np.repeat(first - (np.cumsum(count) - count), count) + np.arange(count.sum(), dtype=first.dtype)
         smaller = np.minimum(np.repeat(weight, count), gallery_codes.data[at])
         shared[b] = np.bincount(gallery_codes.indices[at], weights=smaller, minlength=G)
     return shared

@@ -21,14 +21,15 @@ class HDM(nn.Module):
 
     def __init__(self, dim: int, modalities: Sequence[str], dropout: float = 0.1) -> None:
         super().__init__()
-        if dim % 64:
-            raise ConfigError(f"HDM needs a width that is a multiple of 64, not {dim}")
+        heads = max(1, dim // 64)
+        if dim % heads:
+            raise ConfigError(f"HDM has one head per 64 channels, and {heads} do not divide the width {dim}")
         self.modalities = tuple(modalities)
         self.subsets = all_subsets(modalities)
         names = [subset_name(subset, modalities) for subset in self.subsets]
         self.queries = nn.Parameter(torch.randn(len(names), 1, dim) * dim**-0.5)
         self.attention = nn.ModuleDict(
-            {name: nn.MultiheadAttention(dim, dim // 64, dropout, batch_first=True) for name in names}
+            {name: nn.MultiheadAttention(dim, heads, dropout, batch_first=True) for name in names}
         )
 
     def subset_presence(self, present: Tensor) -> Tensor:

@@ -143,13 +143,12 @@ class ReIDModel(nn.Module):
         rows, packing = self._pack(images, present)
         encoded = self.backbone(rows, None if cameras is None else cameras[packing.sample])
         globals_ = self._globals(encoded.global_, encoded.patches, packing)  # (R, C)
-        exists = packing.unpack(packing.sample.new_ones(len(rows)) > 0)  # (B, M)
-        local = None if packing.complete else exists
+        exists = None if packing.complete else packing.unpack(packing.sample.new_ones(len(rows)) > 0)
         blocks, there = self._joined(packing.unpack(globals_), exists)  # (B, M, C)
         normalise = self.missing == "skip" and not self.training
         output = ReIDOutput({ORIGINAL: join_blocks(blocks, there, normalise)}, present=there)
         if self.second:
-            second, slimmed, some = self._second(encoded.patches, globals_, packing, local, generator)
+            second, slimmed, some = self._second(encoded.patches, globals_, packing, exists, generator)
             output.features[self.second] = join_blocks(second, some, normalise)
             if slimmed is not None:
                 output.ratio_loss = slimmed.ratio_loss
@@ -159,10 +158,13 @@ class ReIDModel(nn.Module):
             self._classify(output, blocks, there)
         return output
 
-    def _joined(self, blocks: Tensor, exists: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _joined(self, blocks: Tensor, exists: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Blocks (B, S, C) and their presence (B, S), over all processes if asked for; None = all present."""
-        if self.training and self.gather is not None:
-            blocks, exists = self.gather(blocks), self.gather(exists)
+        if not self.training or self.gather is None:
+            return blocks, exists
+        if exists is None:  # other processes may lack something: all must take part
+            exists = torch.ones(blocks.shape[:2], dtype=torch.bool, device=blocks.device)
+        blocks, exists = self.gather(blocks), self.gather(exists)
         return blocks, None if bool(exists.all()) else exists
 
     def _batch_presence(self, batch: ModalBatch) -> Tensor:
@@ -227,13 +229,12 @@ class ReIDModel(nn.Module):
         """Blocks (B, S, C) of the second branch, how they were slimmed, and which blocks exist (B, S)."""
         if self.slimmer is not None:
             slimmed = self.slimmer.slim_rows(patches, globals_, packing, generator=generator)
-            exists = packing.unpack(packing.sample.new_ones(len(patches)) > 0)
-            blocks, there = self._joined(packing.unpack(slimmed.tokens.mean(dim=1)), exists)
+            blocks, there = self._joined(packing.unpack(slimmed.tokens.mean(dim=1)), present)
             return blocks, slimmed, there
         hdm = cast(HDM, self.hdm)
         tokens = packing.unpack(torch.cat([globals_[:, None], patches], dim=1))
-        exists = tokens.new_ones(tokens.shape[:2], dtype=torch.bool) if present is None else present
-        blocks, there = self._joined(hdm(tokens, present), hdm.subset_presence(exists))
+        subsets = None if present is None else hdm.subset_presence(present)
+        blocks, there = self._joined(hdm(tokens, present), subsets)
         if self.moe is None:
             return blocks, None, there
         filled = blocks if there is None else fill_absent(blocks, there)

@@ -171,7 +171,7 @@ class ViT(nn.Module):
         unknown = (cameras < 0) | (cameras >= known)
         # Looking at the values waits for the device, so training on an accelerator goes without.
         if not self._warned and not torch.compiler.is_compiling():
-            free = not self.training or cameras.device.type == "cpu"
+            free = cameras.device.type == "cpu" or not (self.training or cameras.is_meta)
             if free and bool(unknown.any()):
                 self._warn(f"camera {int(cameras[unknown][0])} is not among the {known} of training")
         table = torch.cat([self.camera_embedding, mean])

@@ -88,8 +88,9 @@ def solid(*value: float) -> Finish:
 
 
 def make_look(**parts: Finish) -> Look:
-    """A look from its parts."""
-    return Look(tuple(sorted(parts.items())))
+    """A look from its parts; what a plain part would mix in is dropped, as it never shows."""
+    shown = {part: solid(*f.base) if f.pattern == "plain" else f for part, f in parts.items()}
+    return Look(tuple(sorted(shown.items())))
 
 
 def with_sun(part: str, finish: Finish) -> Finish:

@@ -38,7 +38,7 @@ def test_the_good_case_is_good() -> None:
 G = good()
 WRONG_DATA: list[tuple[dict[str, Any], str]] = [
     ({"query_features": with_value(G["query_features"], 2, np.nan)}, "query_features: row 2 has NaN"),
-    ({"gallery_features": with_value(G["gallery_features"], 5, -np.inf)}, "gallery_features: row 5 has infinity"),
+    ({"gallery_features": with_value(G["gallery_features"], 5, -np.inf)}, "row 5 has infinity"),
     ({"gallery_features": torch.zeros(6, 4)}, "query_features have 3 channels, gallery_features 4"),
     ({"gallery_features": np.zeros((0, 3), np.float32), "gallery_ids": []}, "gallery_features is empty"),
     ({"query_features": np.zeros((4, 0), np.float32)}, "query_features is empty"),

@@ -1,0 +1,204 @@
+"""Model files: one safetensors file with the weights and, in its header, all that is needed to use them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from argparse import ArgumentError
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jsonargparse import ArgumentParser
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from slimreid import __version__
+from slimreid.config import Config
+from slimreid.config_io import add_config_options, explain, known_keys, to_config
+from slimreid.errors import ConfigError, ModelError
+from slimreid.files import atomic_write
+from slimreid.models.build import build_model
+from slimreid.models.reid_model import ReIDModel
+
+MODEL_NAME = "model.safetensors"
+FORMAT = 1
+_HEADER = "slimreid"
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What a model file says about its weights."""
+
+    config: Config
+    """All options of the run it comes from."""
+    modalities: tuple[str, ...]
+    """Modalities of the model, in order."""
+    identities: tuple[str, ...]
+    """Names of the training identities, in the order of the classes."""
+    cameras: tuple[str, ...]
+    """Names of the training cameras, in the order of the camera embedding."""
+    epoch: int
+    """Epochs of training behind these weights."""
+    select_on: str
+    """How the checkpoint was chosen: on `val`, on `test`, or `last` = not chosen."""
+    protocol: str = "camera"
+    """Evaluation protocol of the data."""
+    origin: str = ""
+    """What the pixels were, if the manifest says so, e.g. 'real rgb, simulated nir/tir'."""
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A trained model, ready for use, with everything its file says."""
+
+    model: ReIDModel
+    """In eval mode."""
+    card: ModelCard
+    fingerprint: str
+    """SHA-256 of the weights: two models with the same one give the same embeddings."""
+    path: Path
+
+    @property
+    def config(self) -> Config:
+        """Options of the run it comes from."""
+        return self.card.config
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """Modalities of the model, in order."""
+        return self.card.modalities
+
+    @property
+    def cameras(self) -> tuple[str, ...]:
+        """Names of the cameras it knows."""
+        return self.card.cameras
+
+    @property
+    def identities(self) -> tuple[str, ...]:
+        """Names of the identities it was trained on."""
+        return self.card.identities
+
+
+def fingerprint(state: Mapping[str, Tensor]) -> str:
+    """SHA-256 over names, types, shapes and values of tensors, whatever their order."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+    return digest.hexdigest()
+
+
+def write_model(path: Path, state: Mapping[str, Tensor], card: ModelCard) -> str:
+    """Write a model file atomically; the same weights and card give the same bytes. Returns the fingerprint."""
+    tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+    print_ = fingerprint(tensors)
+    header = {"format": FORMAT, "slimreid": __version__, "fingerprint": print_, **asdict(card)}
+    # One entry only: the order of several would change from run to run.
+    content = save(tensors, metadata={_HEADER: json.dumps(header, ensure_ascii=False)})
+    with atomic_write(path) as file:
+        file.write(content)
+    return print_
+
+
+def read_model(path: Path) -> tuple[dict[str, Tensor], ModelCard, str]:
+    """Weights, card and fingerprint of a model file; raises `ModelError` if it is not one or is damaged."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such model file") from None
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path}: not a readable safetensors file ({error})") from None
+    if _HEADER not in metadata:
+        raise ModelError(
+            f"{path}: safetensors without SlimReID's header; backbone weights go to model.pretrained"
+        )
+    header = json.loads(metadata[_HEADER])
+    if header["format"] > FORMAT:
+        raise ModelError(
+            f"{path}: written by SlimReID {header['slimreid']}, which is newer; update SlimReID"
+        )
+    if fingerprint(state) != header["fingerprint"]:
+        raise ModelError(f"{path}: the weights do not match their fingerprint; the file is damaged")
+    return state, _card(path, header), header["fingerprint"]
+
+
+def _card(path: Path, header: Mapping[str, Any]) -> ModelCard:
+    values = {name: header[name] for name in ModelCard.__dataclass_fields__ if name in header}
+    for name in ("modalities", "identities", "cameras"):
+        values[name] = tuple(values[name])
+    try:
+        values["config"] = config_from_dict(header["config"])
+    except ConfigError as error:
+        raise ModelError(f"{path}: its options do not fit this SlimReID: {error}") from None
+    return ModelCard(**values)
+
+
+def config_from_dict(options: Mapping[str, Any]) -> Config:
+    """A config from nested plain values, as JSON holds them; raises `ConfigError` naming the key."""
+    parser = ArgumentParser(exit_on_error=False)
+    add_config_options(parser)
+    try:
+        return to_config(parser.instantiate(parser.parse_object(dict(options))))
+    except ArgumentError as error:
+        raise ConfigError(explain(str(error), known_keys())) from None
+
+
+def find_model(path: Path | str) -> Path:
+    """The model file meant by `path`: the file itself, or the one in a run's or checkpoint's folder."""
+    path = Path(path)
+    if path.is_dir():
+        inside = path / MODEL_NAME
+        if not inside.is_file():
+            raise ModelError(f"{path}: no {MODEL_NAME} in this folder; give a model file or a finished run")
+        return inside
+    if not path.is_file():
+        raise ModelError(f"{path}: no such model; give a {MODEL_NAME} or the folder of a run")
+    return path
+
+
+def load(path: Path | str, device: torch.device | str = "cpu") -> LoadedModel:
+    """Load a trained model from its file, or from the folder of a run or checkpoint, in eval mode.
+
+    Raises `ModelError` naming the file and what is wrong with it.
+    """
+    path = find_model(path)
+    state, card, print_ = read_model(path)
+    model = build_from_card(card)
+    load_state(model, state, path)
+    return LoadedModel(model.to(device).eval(), card, print_, path)
+
+
+def build_from_card(card: ModelCard) -> ReIDModel:
+    """The model a card describes, with random weights."""
+    config = card.config
+    return build_model(
+        config.model,
+        config.transforms.size,
+        card.modalities,
+        len(card.identities),
+        len(card.cameras),
+        load_weights=False,
+    )
+
+
+def load_state(model: ReIDModel, state: Mapping[str, Tensor], where: Path) -> None:
+    """Put weights into a model to the last key; raises `ModelError` naming the keys that do not fit."""
+    own = model.state_dict()
+    faults = [f"missing '{name}'" for name in own if name not in state]
+    faults += [f"no place for '{name}'" for name in state if name not in own]
+    faults += [
+        f"'{name}' is {tuple(state[name].shape)}, not {tuple(own[name].shape)}"
+        for name in own
+        if name in state and state[name].shape != own[name].shape
+    ]
+    if faults:
+        more = f"\n  and {len(faults) - 10} more" if len(faults) > 10 else ""
+        raise ModelError(f"{where}: the weights do not fit\n  " + "\n  ".join(faults[:10]) + more)
+    model.load_state_dict(state)

@@ -1,0 +1,1 @@
+"""Training: losses, optimizer, schedule, moving average, and the loop around them."""

@@ -1,0 +1,155 @@
+"""Several processes: who is who, and how they exchange rows, scalars and objects.
+
+`accelerate` finds the device and the processes (CPU, one GPU, `torchrun`, `accelerate launch`, several
+nodes). Sharding and seeding of the data are done by our sampler alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from accelerate import PartialState
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among all that train together."""
+
+    rank: int
+    count: int
+    device: torch.device
+
+    @property
+    def main(self) -> bool:
+        """Whether this is the process that writes and logs."""
+        return self.rank == 0
+
+
+def join_processes() -> Processes:
+    """Find the device, and the other processes if there are any."""
+    state = PartialState()
+    return Processes(state.process_index, state.num_processes, state.device)
+
+
+def leave_processes() -> None:
+    """Say goodbye to the other processes; nothing happens where there are none."""
+    if dist.is_initialized():
+        PartialState().destroy_process_group()
+
+
+def wrap(module: nn.Module, processes: Processes, sync_buffers: bool) -> nn.Module:
+    """Let gradients be averaged over the processes; a single one gets its module back.
+
+    `sync_buffers` copies buffers of the main process to the others in every step. They need it only
+    where every process has batch statistics of its own.
+    """
+    if processes.count == 1:
+        return module
+    devices = [processes.device] if processes.device.type != "cpu" else None
+    return DistributedDataParallel(
+        module,
+        device_ids=devices,
+        broadcast_buffers=sync_buffers,
+        # A modality or head that is absent from a batch gets no gradient in that step.
+        find_unused_parameters=True,
+    )
+
+
+class _GatherRows(torch.autograd.Function):
+    """All-gather whose backward assumes that every process computes the same from the result.
+
+    Gradients are averaged over the processes afterwards, but each holds the share of its own rows
+    only, hence the factor.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, equal: bool) -> Tensor:
+        parts = _gather(rows, equal)
+        rank = dist.get_rank()
+        ctx.start = sum(len(part) for part in parts[:rank])
+        ctx.rows, ctx.count = len(rows), len(parts)
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        mine = grads[0][ctx.start : ctx.start + ctx.rows]
+        return mine * ctx.count, None
+
+
+def gather_rows(rows: Tensor, equal: bool = False) -> Tensor:
+    """Join tensors (B_rank, ...) of all processes in the order of their ranks, differentiably.
+
+    `equal` promises that all have the same number of rows, which saves a message. Half precision is
+    sent as float32, and bool as bytes, because not every backend knows them.
+    """
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return rows
+    if rows.dtype == torch.bool:
+        return cast(Tensor, _GatherRows.apply(rows.byte(), equal)).bool()  # type: ignore[no-untyped-call]
+    if rows.dtype in (torch.float16, torch.bfloat16):
+        rows = rows.float()
+    return cast(Tensor, _GatherRows.apply(rows, equal))  # type: ignore[no-untyped-call]
+
+
+def _gather(rows: Tensor, equal: bool) -> list[Tensor]:
+    """Rows of every process; shorter ones are padded on the way, as messages have one size."""
+    count = dist.get_world_size()
+    rows = rows.detach().contiguous()
+    sizes = [len(rows)] * count
+    if not equal:
+        lengths = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in range(count)]
+        dist.all_gather(lengths, torch.tensor([len(rows)], device=rows.device))
+        sizes = [int(length) for length in lengths]
+    longest = max(sizes)
+    if len(rows) < longest:
+        rows = torch.cat([rows, rows.new_zeros(longest - len(rows), *rows.shape[1:])])
+    parts = [torch.empty_like(rows) for _ in range(count)]
+    dist.all_gather(parts, rows)
+    return [part[:size] for part, size in zip(parts, sizes, strict=True)]
+
+
+def mean_over_processes(value: Tensor) -> Tensor:
+    """Mean of a tensor over the processes, the same in all of them; not a number if any is not."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return value
+    value = value.clone()
+    dist.all_reduce(value)
+    return value / dist.get_world_size()
+
+
+def gather_objects(value: T) -> list[T]:
+    """`value` of every process, in the order of their ranks."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return [value]
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, value)
+    return found
+
+
+def share_from_main(value: T) -> T:
+    """`value` of the main process in all processes, so that only its disk needs to hold a checkpoint."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def while_all_have_more(items: Iterator[T], device: torch.device) -> Iterator[T]:
+    """Iterate until any process has run out, so that all take the same number of steps."""
+    while True:
+        item = next(items, None)
+        flag = torch.tensor([item is not None], dtype=torch.int32, device=device)
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            dist.all_reduce(flag, op=dist.ReduceOp.MIN)
+        if item is None or not bool(flag):
+            return
+        yield item

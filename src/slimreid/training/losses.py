@@ -1,0 +1,159 @@
+"""What training minimises, as named scalars.
+
+Per head, `identity_weight · cross-entropy + metric_weight · metric`, times the weight of the head's
+branch; the heads are added, and the ratio loss of the slimming on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.nn.functional as F
+from pytorch_metric_learning.distances import CosineSimilarity, LpDistance
+from pytorch_metric_learning.losses import CircleLoss, SupConLoss, TripletMarginLoss
+from pytorch_metric_learning.miners import BatchHardMiner
+from pytorch_metric_learning.reducers import MeanReducer
+from torch import Tensor
+
+from slimreid.config import LossConfig
+from slimreid.errors import ModelError
+from slimreid.models.reid_model import ReIDOutput
+
+MetricLoss = Callable[[Tensor, Tensor], Tensor]
+"""features (B, D), identity (B,) -> scalar."""
+
+IDENTITY, RATIO, TOTAL = "identity", "ratio", "total"
+
+
+def identity_loss(logits: Tensor, identity: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Mean cross-entropy of class scores (B, classes), `smoothing` of each target given to all classes."""
+    return F.cross_entropy(logits, identity, label_smoothing=smoothing)
+
+
+def batch_hard_triplet(margin: float | None = None) -> MetricLoss:
+    """Each anchor against its farthest positive and its nearest negative, un-normalised features.
+
+    Without a margin the soft one, log(1 + exp(d_p − d_n)); otherwise max(0, d_p − d_n + margin). The
+    mean is over the anchors that have a positive and a negative; 0 when there is none.
+    """
+    miner = BatchHardMiner(distance=LpDistance(normalize_embeddings=False))
+    loss = TripletMarginLoss(
+        margin=margin or 0.0,
+        smooth_loss=margin is None,
+        distance=LpDistance(normalize_embeddings=False),
+        reducer=MeanReducer(),
+    )
+
+    def triplet(features: Tensor, identity: Tensor) -> Tensor:
+        value: Tensor = loss(features, identity, miner(features, identity))
+        return value
+
+    return triplet
+
+
+def circle(margin: float, gamma: float) -> MetricLoss:
+    """Circle loss on cosine similarities, over all pairs; anchors are averaged as in `batch_hard_triplet`."""
+    return _mean_over_anchors(
+        CircleLoss(m=margin, gamma=gamma, distance=CosineSimilarity(), reducer=MeanReducer())
+    )
+
+
+def supervised_contrastive(temperature: float) -> MetricLoss:
+    """Supervised contrastive loss on cosine similarities; anchors are averaged as in `batch_hard_triplet`."""
+    return _mean_over_anchors(
+        SupConLoss(temperature=temperature, distance=CosineSimilarity(), reducer=MeanReducer())
+    )
+
+
+def _mean_over_anchors(loss: MetricLoss) -> MetricLoss:
+    """A loss that is 0 for anchors without a positive or a negative, averaged without those."""
+
+    def mean(features: Tensor, identity: Tensor) -> Tensor:
+        same = identity[:, None] == identity
+        anchors = (same.sum(1) > 1) & ~same.all(1)
+        return loss(features, identity) * len(identity) / anchors.sum().clamp_min(1)
+
+    return mean
+
+
+def metric_loss(config: LossConfig) -> MetricLoss:
+    """The metric loss that `config.metric` names."""
+    makers: dict[str, Callable[[], MetricLoss]] = {
+        "triplet": batch_hard_triplet,
+        "triplet_margin": lambda: batch_hard_triplet(config.margin),
+        "circle": lambda: circle(config.margin, config.gamma),
+        "supcon": lambda: supervised_contrastive(config.temperature),
+    }
+    return makers[config.metric]()
+
+
+class ReIDLoss:
+    """Losses of all heads, in fp32 whatever the precision of the forward pass.
+
+    `branch_weights` has a weight for each branch (`original`, `slimmed`, `fused`), usually the model's
+    own; the heads of a branch (`original.rgb`, ...) share its weight and are added.
+    """
+
+    def __init__(self, config: LossConfig, branch_weights: Mapping[str, float]) -> None:
+        self.config = config
+        self.branch_weights = dict(branch_weights)
+        self.metric = metric_loss(config)
+
+    def __call__(self, output: ReIDOutput, identity: Tensor) -> dict[str, Tensor]:
+        """Scalars `<head>/identity`, `<head>/<metric>`, `ratio` and `total`, the weighted sum.
+
+        All but `total` are without weights (the ratio loss has that of its own option). A loss of weight 0 is
+        left out, and so is a head that sat the step out. `identity` (B,) int64 must have as many rows
+        as the heads' features. Raises `ModelError` when it has not, or in test mode.
+        """
+        if not output.logits and not output.valid:
+            raise ModelError("no class scores to learn from: the model must be in training mode")
+        losses: dict[str, Tensor] = {}
+        weights: dict[str, float] = {}
+        with torch.autocast(identity.device.type, enabled=False):
+            for head, logits in output.logits.items():
+                found = self._head(head, logits, output, identity)
+                weight = self.branch_weights[head.partition(".")[0]]
+                losses |= {f"{head}/{name}": value for name, value in found.items()}
+                weights |= {f"{head}/{name}": weight * self._weight(name) for name in found}
+            if output.ratio_loss is not None:
+                losses[RATIO], weights[RATIO] = output.ratio_loss.float(), 1.0
+            # Connected to the graph even when every head sat out, so that a backward pass is possible.
+            total = next(iter(output.features.values())).float().sum() * 0 if not losses else None
+            for name, value in losses.items():
+                part = weights[name] * value
+                total = part if total is None else total + part
+        assert total is not None
+        return {**losses, TOTAL: total}
+
+    def _weight(self, name: str) -> float:
+        return self.config.identity_weight if name == IDENTITY else self.config.metric_weight
+
+    def _head(self, head: str, logits: Tensor, output: ReIDOutput, identity: Tensor) -> dict[str, Tensor]:
+        """Unweighted losses of one head."""
+        features, valid = output.head_features[head], output.valid.get(head)
+        if len(identity) != len(logits):
+            raise ModelError(
+                f"head '{head}' has {len(logits)} rows but there are {len(identity)} identities; "
+                "with several processes, gather both or neither"
+            )
+        if valid is not None:
+            logits, features, identity = logits[valid], features[valid], identity[valid]
+        found: dict[str, Tensor] = {}
+        if self.config.identity_weight:
+            found[IDENTITY] = identity_loss(logits.float(), identity, self.config.label_smoothing)
+        if self.config.metric_weight:
+            found[self.config.metric] = self.metric(features.float(), identity)
+        return found
+
+
+@torch.no_grad()
+def accuracy(output: ReIDOutput, identity: Tensor) -> float:
+    """Share of rows whose identity the first head gets right; nan when every head sat the step out."""
+    if not output.logits:
+        return float("nan")
+    head, logits = next(iter(output.logits.items()))
+    right = logits.argmax(1) == identity
+    valid = output.valid.get(head)
+    return float((right if valid is None else right[valid]).float().mean())

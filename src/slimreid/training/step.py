@@ -1,0 +1,120 @@
+"""One batch to losses, and losses to an update of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from slimreid.config import OptimConfig
+from slimreid.errors import ConfigError
+from slimreid.models.reid_model import ReIDModel, ReIDOutput
+from slimreid.training.ema import EMA
+from slimreid.training.losses import TOTAL, ReIDLoss, accuracy
+from slimreid.types import ModalBatch
+
+Precision = Literal["fp32", "bf16", "fp16"]
+Gather = Callable[[Tensor], Tensor]
+ACCURACY = "accuracy"
+_HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def check_precision(precision: Precision, device: torch.device) -> None:
+    """Raise `ConfigError` for a precision the device does not train in."""
+    if precision == "fp16" and device.type == "cpu":
+        raise ConfigError("train.precision 'fp16' needs a GPU; use 'bf16' or 'fp32' on CPU")
+
+
+def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+    """The context in which a forward pass has the given precision."""
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=_HALVES[precision])
+
+
+class BatchLosses(nn.Module):
+    """Model and losses as one module with one differentiable output, which is what DDP follows.
+
+    With `gather`, heads and losses see the batches of all processes.
+    """
+
+    def __init__(self, model: ReIDModel, loss: ReIDLoss, precision: Precision, gather: Gather | None) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss
+        self.precision: Precision = precision
+        self.gather = gather
+        model.gather = gather
+
+    def forward(self, batch: ModalBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """A batch of B samples -> the loss to minimise, and all named scalars without gradient."""
+        device = batch.identity.device
+        with autocast(self.precision, device):
+            output: ReIDOutput = self.model(batch)
+        identity = batch.identity
+        if self.gather is not None:
+            identity = self.gather(identity)
+            if output.ratio_loss is not None:
+                output.ratio_loss = self._mean_ratio(output.ratio_loss, batch)
+        losses = self.loss(output, identity)
+        named = {name: value.detach().float() for name, value in losses.items()}
+        named[ACCURACY] = torch.tensor(accuracy(output, identity), device=device)
+        return losses[TOTAL], named
+
+    def _mean_ratio(self, ratio: Tensor, batch: ModalBatch) -> Tensor:
+        """Ratio loss over the rows of all processes: the mean, weighted by how many rows each has."""
+        assert self.gather is not None
+        rows = batch.present.sum() if self.model.missing == "skip" else torch.tensor(batch.present.numel())
+        weights = self.gather(rows.to(ratio.device, torch.float32)[None])
+        return (self.gather(ratio.float()[None]) * weights).sum() / weights.sum()
+
+
+class Updater:
+    """Adds up gradients of a few batches and changes the weights by their mean."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        config: OptimConfig,
+        scaler: torch.amp.GradScaler,
+        ema: EMA | None,
+    ) -> None:
+        self.module, self.optimizer, self.config = module, optimizer, config
+        self.scaler, self.ema = scaler, ema
+        self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self.waiting = 0
+        optimizer.zero_grad(set_to_none=True)
+
+    def forward(self, batch: ModalBatch, last: bool) -> tuple[Tensor, dict[str, Tensor]]:
+        """Losses of a batch; gradients are exchanged between processes only for the last before an update."""
+        waits = isinstance(self.module, DistributedDataParallel) and not last
+        with self.module.no_sync() if waits else nullcontext():  # type: ignore[operator, union-attr]
+            found: tuple[Tensor, dict[str, Tensor]] = self.module(batch)
+        return found
+
+    def backward(self, total: Tensor, last: bool) -> None:
+        """Add the gradients of one batch."""
+        waits = isinstance(self.module, DistributedDataParallel) and not last
+        with self.module.no_sync() if waits else nullcontext():  # type: ignore[operator, union-attr]
+            self.scaler.scale(total).backward()  # type: ignore[no-untyped-call]
+        self.waiting += 1
+
+    def update(self) -> None:
+        """Change the weights by the mean gradient of the batches since the last update."""
+        self.scaler.unscale_(self.optimizer)
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        if self.waiting > 1:
+            torch._foreach_mul_(gradients, 1 / self.waiting)
+        if self.config.clip_norm:
+            torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.waiting = 0
+        if self.ema is not None:
+            self.ema.update()

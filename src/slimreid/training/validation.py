@@ -1,0 +1,176 @@
+"""Measuring a model while and after it is trained: features of a split, and how well they retrieve."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from slimreid.config import Config
+from slimreid.data.loader import BatchLoader, eval_loader
+from slimreid.data.manifest import Manifest, Sample, Split
+from slimreid.data.splits import place
+from slimreid.errors import ConfigError, DataError
+from slimreid.evaluation import RetrievalResult, evaluate_retrieval
+from slimreid.models.reid_model import ReIDModel
+from slimreid.training.distributed import Processes, gather_rows
+from slimreid.training.step import Precision, autocast
+
+Part = Literal["val", "test"]
+OnBatch = Callable[[int, int], None]
+"""Called with (batches done, batches in all)."""
+
+SPLITS_OF: dict[Part, tuple[Split, ...]] = {"val": ("val",), "test": ("query", "gallery")}
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """Features of R samples, on CPU and in the order of the dataset."""
+
+    features: Tensor
+    """(R, D) float32, L2-normalised."""
+    identity: Tensor
+    camera: Tensor
+    scene: Tensor
+    index: Tensor
+    """(R,) rows of the dataset."""
+
+
+def parts_of(manifest: Manifest) -> tuple[Part, ...]:
+    """The parts of a dataset that can be evaluated: `val`, and `test` if it has both queries and gallery."""
+    return tuple(part for part, splits in SPLITS_OF.items() if all(manifest.select(s) for s in splits))
+
+
+def check_parts(manifest: Manifest, select_on: str) -> tuple[Part, ...]:
+    """The parts to evaluate; raises before training what would otherwise fail after it.
+
+    `ConfigError` when the part that `select_on` names is absent, `DataError` when a part has no query
+    with a right answer.
+    """
+    parts = parts_of(manifest)
+    if select_on == "val" and "val" not in parts:
+        raise ConfigError(
+            "train.select_on is 'val', but the manifest has no val rows; import it with --val-identities 0.1, "
+            "or set train.select_on to 'last' to take the last epoch without choosing"
+        )
+    if select_on == "test" and "test" not in parts:
+        raise ConfigError("train.select_on is 'test', but the manifest has no query and gallery rows")
+    for part in parts:
+        queries, gallery = _sides(manifest, part)
+        if not _any_match(queries, gallery, manifest.protocol):
+            raise DataError(
+                f"{manifest.root}: no query of '{part}' has a right answer under protocol "
+                f"'{manifest.protocol}'; an identity must be seen in two places ('slimreid data check' lists them)"
+            )
+    return parts
+
+
+def _sides(manifest: Manifest, part: Part) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
+    first, last = SPLITS_OF[part][0], SPLITS_OF[part][-1]
+    return manifest.select(first), manifest.select(last)
+
+
+def _any_match(queries: Sequence[Sample], gallery: Sequence[Sample], protocol: str) -> bool:
+    seen: dict[str, set[object]] = defaultdict(set)
+    for sample in gallery:
+        seen[sample.identity].add(_place(sample, protocol))
+    return any(seen.get(q.identity, set()) - {_place(q, protocol)} for q in queries)
+
+
+def _place(sample: Sample, protocol: str) -> object:
+    """What a query ignores of its own identity: its camera, its scene, or only itself."""
+    return _files(sample) if protocol == "none" else place(sample, protocol)
+
+
+def _files(sample: Sample) -> str:
+    """The same for two rows of the manifest that are the same images."""
+    return repr(sorted((name, image.path, image.box) for name, image in sample.images.items()))
+
+
+@torch.no_grad()
+def extract(
+    model: ReIDModel,
+    loader: BatchLoader,
+    device: torch.device,
+    feature: str,
+    precision: Precision = "fp32",
+    on_batch: OnBatch | None = None,
+) -> Extracted:
+    """Features of everything in `loader`, in eval mode; with several processes each does its batches.
+
+    Batches are the same whatever the number of processes, so features are too. All processes get all.
+    """
+    training = model.training
+    model.eval()
+    rows: list[tuple[Tensor, ...]] = []
+    try:
+        for number, batch in enumerate(loader, start=1):
+            moved = batch.to(device, non_blocking=True)
+            with autocast(precision, device):
+                features = model(moved).features[feature]
+            rows.append(
+                (F.normalize(features.float()), moved.identity, moved.camera, moved.scene, moved.index)
+            )
+            if on_batch is not None:
+                on_batch(number, len(loader))
+    finally:
+        model.train(training)
+    if rows:
+        columns = [torch.cat(parts) for parts in zip(*rows, strict=True)]
+    else:  # more processes than batches
+        none = torch.zeros(0, dtype=torch.int64, device=device)
+        columns = [torch.zeros(0, model.sizes[feature], device=device), none, none, none, none]
+    columns = [gather_rows(column).cpu() for column in columns]
+    order = columns[-1].argsort(stable=True)
+    return Extracted(*(column[order] for column in columns))
+
+
+class Evaluator:
+    """Evaluates a model on the parts of a dataset, by one kind of feature."""
+
+    def __init__(self, config: Config, manifest: Manifest, processes: Processes) -> None:
+        self.config, self.manifest, self.processes = config, manifest, processes
+        self.loaders: dict[Part, BatchLoader] = {}
+
+    def loader(self, part: Part) -> BatchLoader:
+        """All samples of a part in order; made once, so that its workers stay alive."""
+        if part not in self.loaders:
+            self.loaders[part] = eval_loader(
+                self.config, SPLITS_OF[part], self.manifest, self.processes.rank, self.processes.count
+            )
+        return self.loaders[part]
+
+    def __call__(self, model: ReIDModel, part: Part, on_batch: OnBatch | None = None) -> RetrievalResult:
+        """Retrieve the queries of a part in its gallery; every process must call it and gets the result."""
+        loader = self.loader(part)
+        train = self.config.train
+        feature = train.eval_features
+        found = extract(model, loader, self.processes.device, feature, train.precision, on_batch)
+        samples = [loader.dataset.samples[i] for i in found.index.tolist()]
+        query = torch.tensor([s.split == SPLITS_OF[part][0] for s in samples])
+        gallery = torch.tensor([s.split == SPLITS_OF[part][-1] for s in samples])
+        number = {files: i for i, files in enumerate(dict.fromkeys(_files(s) for s in samples))}
+        same = torch.tensor([number[_files(s)] for s in samples])
+        scenes = self.manifest.protocol == "scene"
+        return evaluate_retrieval(
+            found.features[query],
+            found.features[gallery],
+            found.identity[query],
+            found.identity[gallery],
+            found.camera[query],
+            found.camera[gallery],
+            found.scene[query] if scenes else None,
+            found.scene[gallery] if scenes else None,
+            self.manifest.protocol,
+            query_index=same[query] if self.manifest.protocol == "none" else None,
+            gallery_index=same[gallery] if self.manifest.protocol == "none" else None,
+        )
+
+    def reports(self) -> list[str]:
+        """What was dropped for broken files, per part."""
+        return [text for loader in self.loaders.values() if (text := loader.report())]

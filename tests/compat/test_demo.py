@@ -1,0 +1,250 @@
+import pytest
+import torch
+from torch.testing import assert_close
+
+from slimreid.compat.demo import convert_demo_state, flatten, load_demo_checkpoint, read_demo_options
+from slimreid.compat.demo_keys import OLD_KEYS
+from slimreid.config import Config
+from slimreid.config_io import known_keys
+from slimreid.errors import ConfigError, ModelError
+from slimreid.slimming import slimming_options
+
+GOLDEN = ("demo_baseline", "demo_sdtps", "demo_moe")
+
+
+def load(golden, state=None, **options):
+    given = {**golden["options"], "INPUT.SIZE_TRAIN": golden["image_size"]}
+    arguments = {"num_classes": golden["num_classes"], "num_cameras": golden["num_cameras"]} | options
+    return load_demo_checkpoint(golden["state_dict"] if state is None else state, given, **arguments)
+
+
+def inputs(golden, model):
+    pairs = zip(model.modalities, golden["images_int8"].values(), strict=True)
+    return {name: image.float() * golden["image_scale"] for name, image in pairs}
+
+
+@pytest.fixture(params=GOLDEN)
+def golden(request, parity):
+    return torch.load(parity / f"{request.param}.pt", weights_only=True)
+
+
+@torch.no_grad()
+def test_features_of_the_earlier_implementation(golden):
+    model = load(golden)
+    out = model(inputs(golden, model), golden["cam_label"], with_slimmed=True)
+    for number, name in ((1, "original"), (2, model.second or "both"), (3, "both")):
+        assert_close(out.features[name], golden["features"][number], atol=1e-5, rtol=0)
+    if out.slimmed is not None:
+        for m in range(len(model.modalities)):
+            assert_close(out.slimmed.tokens[:, m], golden["sdtps_tokens"][m], atol=1e-5, rtol=0)
+            mask = golden["sdtps_masks"][m].to(out.slimmed.selection.decision.dtype)
+            assert torch.equal(out.slimmed.selection.decision[:, m], mask)
+
+
+@torch.no_grad()
+def test_missing_modalities_as_the_earlier_implementation_simulated_them(golden):
+    model = load(golden)
+    x = inputs(golden, model)
+    for letters, expected in golden["features_missing"].items():
+        present = torch.tensor([[name[0] not in letters for name in model.modalities]])
+        out = model(x, golden["cam_label"], present.expand(len(expected), -1))
+        assert_close(out.features["both"], expected, atol=1e-5, rtol=0)
+
+
+def test_from_a_file_with_prefixes(golden, tmp_path):
+    torch.save({f"module.{k}": v for k, v in golden["state_dict"].items()}, tmp_path / "old.pth")
+    model = load(golden, tmp_path / "old.pth")
+    x = inputs(golden, model)
+    assert_close(model(x, golden["cam_label"]).features["both"], load(golden)(x, golden["cam_label"]).features["both"])
+
+
+def test_other_numbers_of_classes_and_cameras_need_permission(golden):
+    with pytest.raises(ModelError, match=r"classifiers have \[17\] classes, not 9"):
+        load(golden, num_classes=9)
+    with pytest.raises(ModelError, match="'cv_embed' has 4 cameras, not 6"):
+        load(golden, num_cameras=6)
+    model = load(golden, num_classes=9, num_cameras=6, drop_heads=True, drop_cameras=True)
+    assert model.num_classes == 9
+    assert model.backbone.camera_embedding.shape[0] == 6
+    kept = load(golden).state_dict()
+    for key, value in model.state_dict().items():
+        if not key.startswith("heads.") and "camera" not in key:
+            assert_close(value, kept[key])
+
+
+def test_every_key_must_find_its_place(golden):
+    state = golden["state_dict"]
+    with pytest.raises(ModelError, match="no place for 'surprise'"):
+        load(golden, {**state, "surprise": torch.zeros(1)})
+    with pytest.raises(ModelError, match=r"missing 'heads\.original\.classifier\.weight'"):
+        load(golden, {k: v for k, v in state.items() if k != "classifier.weight"})
+    with pytest.raises(ModelError, match="not a DeMo checkpoint"):
+        load(golden, {"a": torch.zeros(1)})
+    broken = {**state, "bottleneck.weight": torch.zeros(3)}
+    with pytest.raises(ModelError, match=r"'heads\.original\.neck\.weight' is \(3,\)"):
+        load(golden, broken)
+
+
+def test_options_that_contradict_the_checkpoint(golden):
+    wrong = {**golden["options"], "MODEL.USE_SDTPS": not golden["options"].get("MODEL.USE_SDTPS", False)}
+    with pytest.raises(ModelError, match="does not fit the options"):
+        load_demo_checkpoint(golden["state_dict"], wrong, golden["num_classes"], golden["num_cameras"])
+
+
+def test_split_heads(golden):
+    """An old checkpoint with split heads, made from the golden one."""
+    state = {k: v for k, v in golden["state_dict"].items() if not k.startswith(("classifier.", "bottleneck."))}
+    C = golden["state_dict"]["BACKBONE.base.proj"].shape[1]
+    for letter in "rnt":
+        state[f"classifier_{letter}.weight"] = torch.randn(17, C)
+        for name in ("weight", "bias", "running_mean"):
+            state[f"bottleneck_{letter}.{name}"] = torch.randn(C)
+        state[f"bottleneck_{letter}.running_var"] = torch.rand(C)
+        state[f"bottleneck_{letter}.num_batches_tracked"] = torch.tensor(3)
+    options = {**golden["options"], "MODEL.DIRECT": 0}
+    model = load_demo_checkpoint(state, options, 17, 4)
+    assert_close(model.heads["original_nir"].classifier.weight.data, state["classifier_n.weight"])
+    assert_close(model.heads["original_tir"].neck.running_mean, state["bottleneck_t.running_mean"])
+    with torch.no_grad():
+        out = model(inputs(golden, model), golden["cam_label"])
+    assert_close(out.features["both"], golden["features"][3], atol=1e-5, rtol=0)
+
+
+def imagenet_checkpoint(width=32, depth=2, cameras=3, grid=8, classes=5):
+    """An old checkpoint of the ImageNet host, made up."""
+    torch.manual_seed(0)
+    base = {
+        "cls_token": (1, 1, width),
+        "pos_embed": (1, grid + 1, width),
+        "sie_embed": (cameras, 1, width),
+        "patch_embed.proj.weight": (width, 3, 16, 16),
+        "patch_embed.proj.bias": (width,),
+        "norm.weight": (width,),
+        "norm.bias": (width,),
+    }
+    for i in range(depth):
+        block = {
+            "norm1": (width,), "attn.qkv": (3 * width, width), "attn.proj": (width, width),
+            "norm2": (width,), "mlp.fc1": (4 * width, width), "mlp.fc2": (width, 4 * width),
+        }  # fmt: skip
+        for name, shape in block.items():
+            base[f"blocks.{i}.{name}.weight"] = shape
+            base[f"blocks.{i}.{name}.bias"] = shape[:1]
+    state = {f"BACKBONE.base.{name}": torch.randn(shape) * 0.1 for name, shape in base.items()}
+    state |= {"classifier.weight": torch.randn(classes, 3 * width)}
+    for name in ("weight", "bias", "running_mean"):
+        state[f"bottleneck.{name}"] = torch.randn(3 * width)
+    state |= {"bottleneck.running_var": torch.rand(3 * width), "bottleneck.num_batches_tracked": torch.tensor(1)}
+    return state
+
+
+def test_imagenet_host():
+    options = {"MODEL.TRANSFORMER_TYPE": "vit_base_patch16_224", "INPUT.SIZE_TRAIN": [64, 32], "MODEL.SIE_COE": 1.5}
+    state = imagenet_checkpoint()
+    model = load_demo_checkpoint(state, options, 5, 3)
+    config = model.backbone.config
+    assert (config.width, config.depth, config.projection, config.drop_path) == (32, 2, None, 0.1)
+    assert (config.camera_style, config.camera_scale, config.norm_eps) == ("all", 1.5, 1e-6)
+    assert_close(model.backbone.camera_embedding.data, state["BACKBONE.base.sie_embed"])
+    x = {name: torch.randn(2, 3, 64, 32) for name in model.modalities}
+    assert model(x, torch.tensor([0, 2])).features["both"].shape == (2, 96)
+
+
+def test_wrong_image_size_is_told():
+    options = {"MODEL.TRANSFORMER_TYPE": "vit_base_patch16_224", "INPUT.SIZE_TRAIN": [64, 64]}
+    with pytest.raises(ModelError, match="position"):
+        load_demo_checkpoint(imagenet_checkpoint(), options, 5, 3)
+
+
+def test_every_value_of_the_table_exists_here():
+    keys = set(known_keys())
+    for old, known in OLD_KEYS.items():
+        assert known.ours is None or known.ours in keys, old
+    values = read_demo_options({"MODEL.USE_SDTPS": True}).values
+    assert {k for k in values if k != "model.slimming"} <= keys
+
+
+def test_defaults_are_the_old_ones():
+    values = read_demo_options({}).values
+    assert values["model.camera_scale"] == 3.0
+    assert values["batch.images"] == 16
+    assert values["batch.identities"] == 8
+    assert values["optim.lr"] == 0.009
+    assert values["optim.name"] == "sgd"
+    assert values["model.fusion"] == "none"
+    assert values["model.missing"] == "zeros"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"MODEL.HDM": True}, {"model.fusion": "hdm"}),
+        ({"MODEL.HDM": True, "MODEL.ATM": True, "MODEL.HEAD": 4}, {"model.fusion": "hdm_atmoe", "model.moe_heads": 4}),
+        (
+            {"MODEL.HDM": True, "MODEL.USE_SDTPS": True, "MODEL.SDTPS_LOSS_WEIGHT": 2.0},
+            {"model.fusion": "sdtps", "model.fusion_weight": 2.0},
+        ),
+        ({"MODEL.DIRECT": 0}, {"model.heads": "split"}),
+        ({"MODEL.STRIDE_SIZE": [12, 12]}, {"model.stride": (12, 12)}),
+        ({"INPUT.SIZE_TRAIN": [128, 256]}, {"transforms.height": 128, "transforms.width": 256}),
+        ({"SOLVER.IMS_PER_BATCH": 64, "DATALOADER.NUM_INSTANCE": 4}, {"batch.identities": 16, "batch.images": 4}),
+        ({"MODEL.TRANSFORMER_TYPE": "vit_base_patch16_224", "SOLVER.BASE_LR": 0.01}, {"optim.backbone_lr": 0.008}),
+        ({"MODEL.NO_MARGIN": False, "SOLVER.MARGIN": 0.5}, {"loss.metric": "triplet_margin", "loss.margin": 0.5}),
+        ({"MODEL.IF_LABELSMOOTH": "off"}, {"loss.label_smoothing": 0.0}),
+        ({"SOLVER.OPTIMIZER_NAME": "Adam", "SOLVER.SEED": 3}, {"optim.name": "adam", "seed": 3}),
+    ],
+)
+def test_meanings(options, expected):
+    values = read_demo_options(options).values
+    assert {key: values[key] for key in expected} == expected
+
+
+def test_slimming_options():
+    given = {
+        "MODEL.USE_SDTPS": True, "MODEL.SDTPS_SPARSE_RATIO": 0.7, "MODEL.SDTPS_AGGR_RATIO": 0.5,
+        "MODEL.SDTPS_BETA": 0.1, "MODEL.SDTPS_USE_GUMBEL": True, "MODEL.SDTPS_GUMBEL_TAU": 5.0,
+    }  # fmt: skip
+    expected = slimming_options(
+        "demo_sdtps", keep_ratio=0.7, merge_ratio=0.5, beta=0.1, estimator="gumbel", tau=5.0
+    )
+    assert read_demo_options(given).values["model.slimming"] == expected
+
+
+def test_nested_sections_dead_and_unknown_keys():
+    nested = {"MODEL": {"HDM": True, "HDN": True, "DIST_TRAIN": True}, "TEST": {"RE_RANKING": "no"}, "OUTPUT_DIR": "x"}
+    assert flatten(nested)["MODEL.HDM"] is True
+    read = read_demo_options(nested)
+    assert read.values["model.fusion"] == "hdm"
+    assert [note.split(":")[0] for note in read.dead] == ["MODEL.DIST_TRAIN", "TEST.RE_RANKING", "OUTPUT_DIR"]
+    assert read.unknown == ("MODEL.HDN (did you mean MODEL.HDM?)",)
+    assert len(read.notes()) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"MODEL.PROMPT": True}, "MODEL.PROMPT is True"),
+        ({"MODEL.ADAPTER": True}, "MODEL.ADAPTER"),
+        ({"MODEL.FROZEN": True}, "optim.freeze_backbone"),
+        ({"MODEL.ATM": True}, "MODEL.ATM needs MODEL.HDM"),
+        ({"MODEL.TRANSFORMER_TYPE": "resnet"}, "resnet"),
+        ({"SOLVER.IMS_PER_BATCH": 100}, "100"),
+        ({"DATALOADER.SAMPLER": "softmax"}, "softmax_triplet"),
+        ({"INPUT.PIXEL_MEAN": [0.1, 0.2, 0.3]}, "INPUT.PIXEL_MEAN"),
+        ({"INPUT.SIZE_TEST": [99, 99]}, "INPUT.SIZE_TEST"),
+    ],
+)
+def test_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        read_demo_options(options)
+
+
+def test_refused_keys_may_be_off():
+    assert read_demo_options({"MODEL.PROMPT": False}).values["model.fusion"] == "none"
+
+
+def test_unknown_state_keys_are_listed():
+    converted, strangers = convert_demo_state({"rgb_reduce.0.weight": torch.zeros(2), "odd": torch.zeros(1)})
+    assert list(converted) == ["global_local.rgb.norm.weight"]
+    assert strangers == ["odd"]
+    assert Config().model.fusion == "sdtps"

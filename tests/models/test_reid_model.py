@@ -1,0 +1,309 @@
+import itertools
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+from slimreid.config import ModelConfig
+from slimreid.errors import ConfigError, ModelError, SlimReIDWarning
+from slimreid.modalities import all_subsets
+from slimreid.models.build import build_model
+from slimreid.models.reid_model import FUSIONS, ReIDModel
+from slimreid.models.sizes import ViTConfig
+from slimreid.models.summary import summarise
+from slimreid.models.vit import ViT
+from slimreid.slimming import SlimmingOptions
+from slimreid.types import ModalBatch
+
+NAMES = ("rgb", "nir", "tir")
+SIZE = (32, 16)
+
+
+def make(names=NAMES, cameras=3, seed=0, **options):
+    torch.manual_seed(seed)
+    config = ModelConfig(**({"backbone": "nano", "camera_embedding": cameras > 0} | options))
+    return build_model(config, SIZE, names, 5, cameras)
+
+
+def images(B=4, names=NAMES, seed=1):
+    torch.manual_seed(seed)
+    return {name: torch.randn(B, 3, *SIZE) for name in names}
+
+
+def cameras(B=4):
+    return torch.arange(B) % 3
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("heads", ["direct", "split"])
+@pytest.mark.parametrize("names", [("rgb",), ("rgb", "tir"), NAMES, (*NAMES, "depth")])
+def test_every_combination_gives_named_features_and_logits(fusion, heads, names):
+    model = make(names, fusion=fusion, heads=heads, global_local=True)
+    out = model.train()(images(names=names), cameras())
+    second = {"none": [], "sdtps": ["slimmed"]}.get(fusion, ["fused"])
+    assert list(out.features) == ["original", *second, "both"]
+    assert {n: f.shape[1] for n, f in out.features.items()} == model.sizes
+    assert out.features["original"].shape == (4, 96 * len(names))
+    first = ["original"] if heads == "direct" else [f"original.{n}" for n in names]
+    assert list(out.logits) == [*first, *second]
+    assert all(logits.shape == (4, 5) for logits in out.logits.values())
+    sum(logits.square().sum() for logits in out.logits.values()).backward()
+    lost = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    allowed = {"slimmer.scorers"} if fusion == "sdtps" else set()
+    assert all(any(name.startswith(a) for a in allowed) for name in lost), lost
+    out = model.eval()(images(names=names), cameras())
+    assert out.logits == {}
+    assert list(out.features) == ["original", *second, "both"]
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_a_mixed_batch_equals_its_samples_one_by_one(fusion):
+    """Whatever subset each sample has, others in the batch do not matter, nor what absent images hold."""
+    model = make(fusion=fusion, global_local=True).eval()
+    subsets = all_subsets(NAMES)
+    B = len(subsets)
+    x = images(B)
+    present = torch.tensor([[name in subset for name in NAMES] for subset in subsets])
+    for m, name in enumerate(NAMES):
+        x[name][~present[:, m]] = float("nan")
+    whole = model(x, cameras(B), present)
+    for b, subset in enumerate(subsets):
+        alone = model({name: x[name][b : b + 1] for name in subset}, cameras(B)[b : b + 1])
+        for name, feature in alone.features.items():
+            assert_close(whole.features[name][b], feature[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_embedding_blocks_are_normalised_and_absent_ones_filled(fusion):
+    model = make(fusion=fusion).eval()
+    x = images()
+    present = torch.tensor([[True, True, True], [True, False, False], [False, True, True], [False, False, True]])
+    out = model(x, cameras(), present)
+    blocks = out.features["original"].view(4, 3, 96)
+    for b in range(4):
+        assert_close(blocks[b, present[b]].norm(dim=-1), torch.ones(int(present[b].sum())))
+        for m in range(3):
+            if not present[b, m]:
+                assert_close(blocks[b, m], blocks[b, present[b]].mean(0))
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_disjoint_spectra_can_be_compared(fusion):
+    model = make(fusion=fusion).eval()
+    x = images(6)
+    query = F.normalize(model({"rgb": x["rgb"]}, cameras(6)).features["both"], dim=1)
+    gallery = F.normalize(model({"tir": x["tir"]}, cameras(6)).features["both"], dim=1)
+    scores = query @ gallery.T
+    assert scores.isfinite().all()
+    assert scores.std() > 1e-4
+
+
+def test_zeros_is_the_old_simulation():
+    model = make(missing="zeros").eval()
+    x = images()
+    present = torch.tensor([[True, False, True]] * 4)
+    simulated = {**x, "nir": torch.zeros_like(x["nir"])}
+    expected = model(simulated, cameras()).features["both"]
+    assert_close(model(x, cameras(), present).features["both"], expected)
+    assert_close(model({k: x[k] for k in ("rgb", "tir")}, cameras()).features["both"], expected)
+    skipped = make(missing="skip").eval()(x, cameras(), present).features["both"]
+    assert not torch.allclose(skipped, expected, atol=1e-3)
+
+
+def test_absent_modalities_are_not_computed(monkeypatch):
+    model = make().eval()
+    rows = []
+    original = model.backbone.forward
+    monkeypatch.setattr(model.backbone, "forward", lambda x, *a: rows.append(len(x)) or original(x, *a))
+    present = torch.tensor([[True, False, False], [True, False, True]])
+    model(images(2), cameras(2), present)
+    model(images(2), cameras(2))
+    assert rows == [3, 6], "one call, present rows only"
+
+
+def test_modal_batch_brings_everything():
+    model = make(fusion="sdtps").eval()
+    x = images()
+    present = torch.tensor([[True, True, True], [True, False, True], [True, True, False], [False, True, True]])
+    numbers = torch.arange(4)
+    batch = ModalBatch(x, present, numbers, cameras(), numbers, numbers, ({},) * 4)
+    assert_close(model(batch).features["both"], model(x, cameras(), present).features["both"])
+    reordered = ModalBatch(
+        {n: x[n] for n in ("tir", "rgb", "nir")}, present[:, [2, 0, 1]], numbers, cameras(), numbers, numbers, ({},) * 4
+    )
+    assert_close(model(reordered).features["both"], model(batch).features["both"])
+
+
+def test_training_and_test_share_the_path():
+    """Without noise, dropout and normalisation, both modes give the same features."""
+    model = make(missing="zeros", fusion="sdtps")
+    x = images()
+    assert_close(model.train()(x, cameras()).features["both"], model.eval()(x, cameras()).features["both"])
+
+
+def test_selection_on_request():
+    model = make(fusion="sdtps", slimming=SlimmingOptions(keep_ratio=0.5)).eval()
+    assert model(images(), cameras()).slimmed is None
+    present = torch.tensor([[True, True, False]] * 4)
+    slimmed = model(images(), cameras(), present, with_slimmed=True).slimmed
+    assert slimmed.selection.index.shape == (4, 3, 4), "half of the 4 × 2 patches"
+    assert set(slimmed.selection.scores) == {"learned", "own", *NAMES}
+    assert (slimmed.tokens[:, 2] == 0).all()
+
+
+@pytest.mark.parametrize("heads", ["direct", "split"])
+def test_heads_of_absent_modalities_ignore_those_rows(heads):
+    model = make(heads=heads, fusion="none").train()
+    present = torch.tensor([[True, True, True], [True, False, True], [True, False, True], [True, False, True]])
+    out = model(images(), cameras(), present)
+    if heads == "split":
+        assert "original.nir" not in out.logits, "one row is too few for a BatchNorm"
+        assert out.valid["original.rgb"].all()
+    present[1, 1] = True
+    out = model(images(), cameras(), present)
+    if heads == "split":
+        assert out.valid["original.nir"].tolist() == [True, True, False, False]
+        assert (out.logits["original.nir"][2:] == 0).all()
+    else:
+        assert out.logits["original"].isfinite().all()
+
+
+def test_unknown_cameras_get_the_mean_with_one_warning():
+    model = make().eval()
+    x = images(2)
+    with pytest.warns(SlimReIDWarning, match="camera 7"):
+        first = model(x, torch.tensor([0, 7])).features["both"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_close(model(x, torch.tensor([0, 9])).features["both"], first)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (({},), "nothing"),
+        (({"depth": torch.zeros(2, 3, *SIZE)},), "depth"),
+        (({"rgb": torch.zeros(2, 3, 32, 16), "tir": torch.zeros(2, 3, 16, 32)},), "one shape"),
+        ((images(2), None, torch.ones(2, 2, dtype=torch.bool)), r"present must be bool \(2, 3\)"),
+        ((images(2), None, torch.ones(2, 3)), "present must be bool"),
+        ((images(2), None, torch.tensor([[True] * 3, [False] * 3])), "sample 1 .* no image"),
+        (({"rgb": torch.zeros(2, 3, *SIZE)}, None, torch.tensor([[False, True, True]] * 2)), "sample 0"),
+    ],
+)
+def test_inputs_that_do_not_fit(arguments, message):
+    with pytest.raises(ModelError, match=message):
+        make(cameras=0)(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backbone": "nanno"}, "did you mean 'nano'"),
+        ({"fusion": "none", "slimming": SlimmingOptions(keep_ratio=0.3)}, r"model\.fusion is 'none'"),
+        ({"slimming": SlimmingOptions(merge="dual")}, "two texts"),
+        ({"drop_path": 1.0}, "drop_path"),
+        ({"moe_heads": 0}, "moe_heads"),
+        ({"fusion_weight": -1.0}, "fusion_weight"),
+        ({"fusion": "hdm_atmoe", "moe_heads": 7}, "moe_heads 7"),
+    ],
+)
+def test_contradictory_options(options, message):
+    with pytest.raises(ConfigError, match=message):
+        make(**options)
+
+
+def test_constructor_refuses_unknown_words():
+    with pytest.raises(ConfigError, match="unknown fusion 'sum'"):
+        ReIDModel(make().backbone, NAMES, 5, fusion="sum")
+
+
+def test_constructors_say_nothing(capsys):
+    make(fusion="hdm_atmoe", global_local=True)
+    captured = capsys.readouterr()
+    assert captured.out + captured.err == ""
+
+
+def test_options_reach_the_model():
+    model = make(fusion="sdtps", shared_slimmer=True, fusion_weight=0.5, drop_path=0.2, camera_scale=2.0, stride=(4, 4))
+    assert list(model.slimmer.scorers) == ["shared"]
+    assert model.branch_weights == {"original": 1.0, "slimmed": 0.5}
+    assert model.backbone.config.drop_path == 0.2
+    assert model.backbone.config.camera_scale == 2.0
+    assert model.backbone.grid == (7, 3)
+    assert make(fusion="hdm_atmoe", moe_heads=2).moe.heads == 2
+    assert make(checkpointing=True).backbone.config.checkpointing
+
+
+def tiny(slimming):
+    torch.manual_seed(0)
+    vit = ViT(ViTConfig(width=32, depth=1, heads=2, mlp_width=64, patch_size=8, cameras=3), SIZE)
+    return ReIDModel(vit, NAMES, 5, slimming=slimming)
+
+
+@pytest.mark.parametrize("tau", [0.1, 0.5, 2.0, 10.0])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_gumbel_training_stays_finite_and_of_natural_size(tau, precision):
+    """A hundred steps; the predictor's gradient neither explodes nor drowns (it did: 1e10 in the mask)."""
+    model = tiny(SlimmingOptions(estimator="gumbel", tau=tau))
+    twin = tiny(SlimmingOptions(estimator="topk"))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    x, labels = images(8), torch.arange(8) % 5
+
+    def gradients(m, step):
+        torch.manual_seed(step)
+        m.train().zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            out = m(x, cameras(8))
+        loss = sum(F.cross_entropy(v.float(), labels) for v in out.logits.values())
+        loss.backward()
+        assert loss.isfinite()
+        norms = {n: float(p.grad.norm()) for n, p in m.named_parameters() if p.grad is not None}
+        predictor = sum(v**2 for n, v in norms.items() if "scorers" in n) ** 0.5
+        return predictor, max(v for n, v in norms.items() if "scorers" not in n), norms
+
+    for step in range(100):
+        predictor, largest, norms = gradients(model, step)
+        assert all(torch.isfinite(torch.tensor(v)) for v in norms.values())
+        assert predictor <= largest
+        if tau >= 0.5 and step % 20 == 0:
+            twin.load_state_dict(model.state_dict())
+            reference, *_ = gradients(twin, step)
+            assert 0.1 <= predictor / reference <= 10
+            gradients(model, step)
+        optimizer.step()
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_summary_adds_up(fusion):
+    model = make(fusion=fusion, global_local=True)
+    result = summarise(model)
+    assert result.parameters == sum(p.numel() for p in model.parameters()) == sum(p.parameters for p in result.parts)
+    assert result.gflops == pytest.approx(sum(p.gflops for p in result.parts), rel=1e-6)
+    assert result.features == model.sizes
+    backbone = next(p for p in result.parts if p.name == "backbone")
+    N, W, H = 8, 96, 288
+    T = N + 1
+    macs = N * 3 * 64 * W + 4 * (T * (4 * W * W + 2 * W * H) + 2 * T * T * W)
+    assert backbone.gflops == pytest.approx(3 * macs / 1e9, rel=1e-6), "attention is counted"
+    if fusion == "sdtps":
+        assert dict(result.tokens) == {"patches": 8, "kept": 4, "merged": 1, "with leftover": 2}
+    assert summarise(make(NAMES[:1], fusion="none")).gflops == pytest.approx(macs / 1e9, rel=1e-6)
+
+
+def test_compiled_forward_gives_the_same(monkeypatch):
+    model = make(fusion="sdtps", cameras=0).eval()
+    x = images()
+    expected = model(x).features["both"]
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    assert_close(compiled(x).features["both"], expected)
+
+
+def test_subsets_cover_all_pairs():
+    """Every pair of query and gallery subsets has a defined, finite score."""
+    model = make(fusion="sdtps").eval()
+    x = images(2)
+    features = [model({n: x[n] for n in s}, cameras(2)).features["both"] for s in all_subsets(NAMES)]
+    for a, b in itertools.combinations(features, 2):
+        assert (F.normalize(a, dim=1) @ F.normalize(b, dim=1).T).isfinite().all()

@@ -1,0 +1,91 @@
+"""HDM, ATMoE and global–local as plain loops over samples, subsets, heads and channels."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    return x / (1 + torch.exp(-1.702 * x))
+
+
+def global_local(global_: Tensor, patches: Tensor, norm_w, norm_b, weight, bias) -> Tensor:
+    rows = []
+    for g, p in zip(global_, patches, strict=True):
+        x = torch.cat([g, sum(p) / len(p)])
+        mean = x.mean()
+        variance = ((x - mean) ** 2).mean()
+        x = (x - mean) / math.sqrt(float(variance) + 1e-5) * norm_w + norm_b
+        rows.append(quick_gelu(weight @ x + bias))
+    return torch.stack(rows)
+
+
+def attend(query: Tensor, tokens: Tensor, in_w, in_b, out_w, out_b, heads: int) -> Tensor:
+    """One query (C,) over tokens (T, C), head by head."""
+    C = len(query)
+    D = C // heads
+    q = in_w[:C] @ query + in_b[:C]
+    result = torch.zeros(C, dtype=query.dtype)
+    for h in range(heads):
+        part = slice(h * D, (h + 1) * D)
+        logits, values = [], []
+        for token in tokens:
+            k = (in_w[C : 2 * C] @ token + in_b[C : 2 * C])[part]
+            values.append((in_w[2 * C :] @ token + in_b[2 * C :])[part])
+            logits.append(float(q[part] @ k) / math.sqrt(D))
+        top = max(logits)
+        weights = [math.exp(logit - top) for logit in logits]
+        result[part] = sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
+    return out_w @ result + out_b
+
+
+def hdm(tokens: Tensor, present: Tensor, module) -> Tensor:
+    """tokens (B, M, T, C), present (B, M) -> (B, S, C), zero for subsets without a present member."""
+    B, _, _, C = tokens.shape
+    out = torch.zeros(B, len(module.subsets), C, dtype=tokens.dtype)
+    for s, (subset, layer) in enumerate(zip(module.subsets, module.attention.values(), strict=True)):
+        members = [module.modalities.index(name) for name in subset]
+        for b in range(B):
+            there = [tokens[b, m] for m in members if present[b, m]]
+            if there:
+                out[b, s] = attend(
+                    module.queries[s, 0],
+                    torch.cat(there),
+                    layer.in_proj_weight,
+                    layer.in_proj_bias,
+                    layer.out_proj.weight,
+                    layer.out_proj.bias,
+                    layer.num_heads,
+                )
+    return out
+
+
+def batch_norm(x: Tensor, norm, lo: int, hi: int) -> Tensor:
+    """Channels lo … hi − 1 of a BatchNorm in test mode."""
+    scale = norm.weight[lo:hi] / torch.sqrt(norm.running_var[lo:hi] + norm.eps)
+    return (x - norm.running_mean[lo:hi]) * scale + norm.bias[lo:hi]
+
+
+def atmoe(features: Tensor, module) -> Tensor:
+    """features (B, S, C) -> (B, S, C), in test mode."""
+    B, S, C = features.shape
+    H = module.heads
+    D = C // H
+    out = torch.zeros_like(features)
+    for b in range(B):
+        joint = quick_gelu(module.joint.weight @ features[b].reshape(-1) + module.joint.bias)
+        q = module.query.weight @ batch_norm(joint, module.joint_norm, 0, C)
+        keys = [module.key.weight @ features[b, s] for s in range(S)]
+        for h in range(H):
+            part = slice(h * D, (h + 1) * D)
+            logits = [float(q[part] @ k[part]) / math.sqrt(D) for k in keys]
+            weights = [math.exp(logit - max(logits)) for logit in logits]
+            for s in range(S):
+                x = module.expert_weight[h, s] @ features[b, s, part] + module.expert_bias[h, s]
+                at = (h * S + s) * D
+                x = batch_norm(quick_gelu(x), module.expert_norm, at, at + D)
+                out[b, s, part] = weights[s] / sum(weights) * x
+    return out

@@ -1,0 +1,78 @@
+"""The losses of training written as plain loops over samples and pairs, in Python floats."""
+
+from __future__ import annotations
+
+import math
+
+from reference.slimming import cosine, softmax
+
+Vector = list[float]
+
+
+def distance(a: Vector, b: Vector) -> float:
+    return math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b, strict=True)))
+
+
+def cross_entropy(logits: list[Vector], labels: list[int], smoothing: float = 0.0) -> float:
+    """Target of a class: smoothing / classes, and 1 − smoothing more for the right one."""
+    total = 0.0
+    for scores, label in zip(logits, labels, strict=True):
+        for c, p in enumerate(softmax(scores)):
+            target = smoothing / len(scores) + (1 - smoothing if c == label else 0.0)
+            total -= target * math.log(p)
+    return total / len(labels)
+
+
+def groups(i: int, labels: list[int]) -> tuple[list[int], list[int]]:
+    """Positives and negatives of anchor i."""
+    positives = [j for j, label in enumerate(labels) if j != i and label == labels[i]]
+    return positives, [j for j, label in enumerate(labels) if label != labels[i]]
+
+
+def mean_over_anchors(labels: list[int], loss) -> float:
+    """Mean of loss(anchor, positives, negatives) over the anchors that have both."""
+    values = []
+    for i in range(len(labels)):
+        positives, negatives = groups(i, labels)
+        if positives and negatives:
+            values.append(loss(i, positives, negatives))
+    return sum(values) / len(values) if values else 0.0
+
+
+def triplet(features: list[Vector], labels: list[int], margin: float | None = None) -> float:
+    """Batch-hard triplet with soft margin, or with a given one."""
+
+    def loss(i: int, positives: list[int], negatives: list[int]) -> float:
+        farthest = max(distance(features[i], features[j]) for j in positives)
+        nearest = min(distance(features[i], features[j]) for j in negatives)
+        if margin is None:
+            return math.log1p(math.exp(farthest - nearest))
+        return max(0.0, farthest - nearest + margin)
+
+    return mean_over_anchors(labels, loss)
+
+
+def circle(features: list[Vector], labels: list[int], margin: float, gamma: float) -> float:
+    """log(1 + Σ_p exp(−γ·[1 + m − s_p]·(s_p − 1 + m)) · Σ_n exp(γ·[s_n + m]·(s_n − m))), [x] = max(0, x)."""
+
+    def loss(i: int, positives: list[int], negatives: list[int]) -> float:
+        pull = push = 0.0
+        for j in positives:
+            s = cosine(features[i], features[j])
+            pull += math.exp(-gamma * max(0.0, 1 + margin - s) * (s - (1 - margin)))
+        for j in negatives:
+            s = cosine(features[i], features[j])
+            push += math.exp(gamma * max(0.0, s + margin) * (s - margin))
+        return math.log1p(pull * push)
+
+    return mean_over_anchors(labels, loss)
+
+
+def supcon(features: list[Vector], labels: list[int], temperature: float) -> float:
+    """−mean over positives p of log(exp(s_p / τ) / Σ over all others exp(s / τ))."""
+
+    def loss(i: int, positives: list[int], negatives: list[int]) -> float:
+        power = {j: math.exp(cosine(features[i], features[j]) / temperature) for j in positives + negatives}
+        return -sum(math.log(power[j] / sum(power.values())) for j in positives) / len(positives)
+
+    return mean_over_anchors(labels, loss)
