@@ -14,6 +14,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing; install Python 3.10 or newer"; exit 1; }
 	@$(PYTHON) scripts/check_python.py
 	@$(PYTHON) -m venv $(VENV)
 
@@ -28,7 +29,7 @@ $(DEV): $(INSTALLED)
 	@touch $@
 
 test: $(DEV) system lint ## Lint, check types and run all tests
-	@$(BIN)/python -m pytest -q $(PYTEST)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto $(PYTEST)
 
 lint: $(DEV) ## Check style and types
 	@$(BIN)/ruff check .

@@ -41,7 +41,9 @@ def make_files(folder: Path, samples: int, size: tuple[int, int]) -> Manifest:
     for number in range(samples):
         images = {}
         for name in DEFAULT_MODALITIES:
-            layers = [gaussian_filter(rng.normal(size=(height, width, 3)), (s, s, 0)) * s for s in (1, 4, 16, 48)]
+            layers = [
+                gaussian_filter(rng.normal(size=(height, width, 3)), (s, s, 0)) * s for s in (1, 4, 16, 48)
+            ]
             noise = np.sum(layers, axis=0)
             pixels = np.clip(128 + 60 * noise / noise.std(), 0, 255).astype(np.uint8)
             path = f"{number}_{name}.jpg"
@@ -120,7 +122,9 @@ def main() -> None:
         for source, rates in results.items()
         for name, rate in rates.items()
     ]
-    console.print(table(["files", "way", "triples/s", "ratio"], rows, f"decode + augment to {HEIGHT}×{WIDTH}"))
+    console.print(
+        table(["files", "way", "triples/s", "ratio"], rows, f"decode + augment to {HEIGHT}×{WIDTH}")
+    )
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import sys
 
 def main():
     """Return the complaint, or None if all is well."""
-    if sys.version_info < (3, 10):
+    if sys.version_info < (3, 10):  # noqa: UP036  (old ones must hear it)
         found = ".".join(str(part) for part in sys.version_info[:2])
         return "SlimReID needs Python 3.10 or newer, this is " + found + "; try: make PYTHON=python3.12 ..."
     try:

@@ -74,7 +74,9 @@ def browser_page() -> Iterator[tuple[Any, list[str]]]:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=[*quiet, "--disable-sync", "--disable-quic"])
+        browser = driver.chromium.launch(
+            executable_path=chromium, args=[*quiet, "--disable-sync", "--disable-quic"]
+        )
         page = browser.new_page(viewport={"width": 390, "height": 844})
         complaints: list[str] = []
         page.on("console", lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None)

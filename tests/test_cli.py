@@ -16,7 +16,9 @@ def run(*arguments, capsys):
     return code, captured.out, captured.err
 
 
-@pytest.mark.parametrize("command", [[sys.executable, "-m", "slimreid"], [Path(sys.executable).parent / "slimreid"]])
+@pytest.mark.parametrize(
+    "command", [[sys.executable, "-m", "slimreid"], [Path(sys.executable).parent / "slimreid"]]
+)
 def test_version_by_module_and_by_console_command(command):
     done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"slimreid {__version__}\n"
@@ -78,9 +80,13 @@ def test_synthetic_world_from_end_to_end(tmp_path, capsys):
     assert read_manifest(world).select("val"), "some training identities are held out by default"
 
     config = tmp_path / "c.yaml"
-    config.write_text(f"data: {{manifest: '{world.as_posix()}', workers: 0}}\ntransforms: {{height: 32, width: 16, pad: 2}}")
+    config.write_text(
+        f"data: {{manifest: '{world.as_posix()}', workers: 0}}\ntransforms: {{height: 32, width: 16, pad: 2}}"
+    )
     batch = ["--batch.identities", 2, "--batch.images", 2]
-    code, out, _ = run("data", "preview", "--config", config, *batch, "--output", tmp_path / "p", capsys=capsys)
+    code, out, _ = run(
+        "data", "preview", "--config", config, *batch, "--output", tmp_path / "p", capsys=capsys
+    )
     assert code == 0
     assert (tmp_path / "p" / "batch_0.png").stat().st_size > 1000
     assert yaml.safe_load((tmp_path / "p" / "config.yaml").read_text())["batch"]["identities"] == 2
@@ -102,7 +108,9 @@ def test_import_of_a_flat_source(tmp_path, write_image, capsys):
     assert "2 training identities held out" in out
     manifest = read_manifest(tmp_path / "m")
     assert [len(manifest.select(s)) for s in ("train", "val", "query", "gallery")] == [6, 6, 2, 4]
-    code, *_ = run("data", "import", tmp_path / "m", "--split", "gallery", "--val-identities", 0, capsys=capsys)
+    code, *_ = run(
+        "data", "import", tmp_path / "m", "--split", "gallery", "--val-identities", 0, capsys=capsys
+    )
     assert code == 0
     assert len(read_manifest(tmp_path / "m").select("gallery")) == 24
     code, _, err = run("data", "import", tmp_path / "m", "--split", "gallery", *ranges, capsys=capsys)

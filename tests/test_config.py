@@ -30,7 +30,11 @@ def test_overrides_win_over_files_and_later_files_over_earlier(tmp_path):
 
 
 def test_saved_config_reads_back_the_same(tmp_path):
-    overrides = ["data.modalities=[th,rgb]", "data.windows={tir: [100, 200]}", "transforms.erase_area=[0.1,0.2]"]
+    overrides = [
+        "data.modalities=[th,rgb]",
+        "data.windows={tir: [100, 200]}",
+        "transforms.erase_area=[0.1,0.2]",
+    ]
     config = load_config(overrides=overrides)
     assert config.data.modalities == ("rgb", "tir")
     saved = yaml.safe_load(save_config(config, tmp_path).read_text())

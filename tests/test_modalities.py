@@ -18,7 +18,15 @@ from slimreid.modalities import (
 
 @pytest.mark.parametrize(
     ("word", "name"),
-    [("RGB", "rgb"), ("NI", "nir"), ("TI", "tir"), ("vis", "rgb"), ("ni", "nir"), ("th", "tir"), ("tir", "tir")],
+    [
+        ("RGB", "rgb"),
+        ("NI", "nir"),
+        ("TI", "tir"),
+        ("vis", "rgb"),
+        ("ni", "nir"),
+        ("th", "tir"),
+        ("tir", "tir"),
+    ],
 )
 def test_aliases_of_the_public_datasets(word, name):
     assert canonical(word) == name

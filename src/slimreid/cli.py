@@ -14,6 +14,7 @@ from jsonargparse import ArgumentParser
 from slimreid import __version__
 from slimreid.commands import data, model
 from slimreid.commands.preview import preview
+from slimreid.commands.train import train
 from slimreid.console import errors
 from slimreid.errors import ConfigError, SlimReIDError
 
@@ -21,6 +22,7 @@ Command: TypeAlias = Callable[..., int | None]
 Commands: TypeAlias = "Mapping[str, Command | tuple[str, Commands]]"
 
 COMMANDS: Commands = {
+    "train": train,
     "data": (
         "Make, import, check and look at datasets.",
         {
@@ -111,6 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     try:
+        if arguments[0] == "train":
+            from slimreid.compat.demo_arguments import expand_demo
+
+            arguments = ["train", *expand_demo(arguments[1:])]
         values = parser.instantiate(parser.parse_args(arguments))
         return _run(COMMANDS, values)
     except (ArgumentError, ConfigError) as error:

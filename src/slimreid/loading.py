@@ -94,7 +94,7 @@ def fingerprint(state: Mapping[str, Tensor]) -> str:
 
 
 def write_model(path: Path, state: Mapping[str, Tensor], card: ModelCard) -> str:
-    """Write a model file atomically; the same weights and card give the same bytes. Returns the fingerprint."""
+    """Write a model file atomically and return its fingerprint; the same input gives the same bytes."""
     tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
     print_ = fingerprint(tensors)
     header = {"format": FORMAT, "slimreid": __version__, "fingerprint": print_, **asdict(card)}
@@ -105,8 +105,8 @@ def write_model(path: Path, state: Mapping[str, Tensor], card: ModelCard) -> str
     return print_
 
 
-def read_model(path: Path) -> tuple[dict[str, Tensor], ModelCard, str]:
-    """Weights, card and fingerprint of a model file; raises `ModelError` if it is not one or is damaged."""
+def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Weights and header of a model file; raises `ModelError` if it is not one or is damaged."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -119,14 +119,12 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], ModelCard, str]:
         raise ModelError(
             f"{path}: safetensors without SlimReID's header; backbone weights go to model.pretrained"
         )
-    header = json.loads(metadata[_HEADER])
+    header: dict[str, Any] = json.loads(metadata[_HEADER])
     if header["format"] > FORMAT:
-        raise ModelError(
-            f"{path}: written by SlimReID {header['slimreid']}, which is newer; update SlimReID"
-        )
+        raise ModelError(f"{path}: written by SlimReID {header['slimreid']}, which is newer; update SlimReID")
     if fingerprint(state) != header["fingerprint"]:
         raise ModelError(f"{path}: the weights do not match their fingerprint; the file is damaged")
-    return state, _card(path, header), header["fingerprint"]
+    return state, header
 
 
 def _card(path: Path, header: Mapping[str, Any]) -> ModelCard:
@@ -169,10 +167,11 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> LoadedModel:
     Raises `ModelError` naming the file and what is wrong with it.
     """
     path = find_model(path)
-    state, card, print_ = read_model(path)
+    state, header = read_model(path)
+    card = _card(path, header)
     model = build_from_card(card)
     load_state(model, state, path)
-    return LoadedModel(model.to(device).eval(), card, print_, path)
+    return LoadedModel(model.to(device).eval(), card, header["fingerprint"], path)
 
 
 def build_from_card(card: ModelCard) -> ReIDModel:
@@ -188,7 +187,7 @@ def build_from_card(card: ModelCard) -> ReIDModel:
     )
 
 
-def load_state(model: ReIDModel, state: Mapping[str, Tensor], where: Path) -> None:
+def load_state(model: ReIDModel, state: Mapping[str, Tensor], where: Path | str) -> None:
     """Put weights into a model to the last key; raises `ModelError` naming the keys that do not fit."""
     own = model.state_dict()
     faults = [f"missing '{name}'" for name in own if name not in state]

@@ -55,7 +55,9 @@ def test_from_a_file_with_prefixes(golden, tmp_path):
     torch.save({f"module.{k}": v for k, v in golden["state_dict"].items()}, tmp_path / "old.pth")
     model = load(golden, tmp_path / "old.pth")
     x = inputs(golden, model)
-    assert_close(model(x, golden["cam_label"]).features["both"], load(golden)(x, golden["cam_label"]).features["both"])
+    assert_close(
+        model(x, golden["cam_label"]).features["both"], load(golden)(x, golden["cam_label"]).features["both"]
+    )
 
 
 def test_other_numbers_of_classes_and_cameras_need_permission(golden):
@@ -93,7 +95,9 @@ def test_options_that_contradict_the_checkpoint(golden):
 
 def test_split_heads(golden):
     """An old checkpoint with split heads, made from the golden one."""
-    state = {k: v for k, v in golden["state_dict"].items() if not k.startswith(("classifier.", "bottleneck."))}
+    state = {
+        k: v for k, v in golden["state_dict"].items() if not k.startswith(("classifier.", "bottleneck."))
+    }
     C = golden["state_dict"]["BACKBONE.base.proj"].shape[1]
     for letter in "rnt":
         state[f"classifier_{letter}.weight"] = torch.randn(17, C)
@@ -134,12 +138,19 @@ def imagenet_checkpoint(width=32, depth=2, cameras=3, grid=8, classes=5):
     state |= {"classifier.weight": torch.randn(classes, 3 * width)}
     for name in ("weight", "bias", "running_mean"):
         state[f"bottleneck.{name}"] = torch.randn(3 * width)
-    state |= {"bottleneck.running_var": torch.rand(3 * width), "bottleneck.num_batches_tracked": torch.tensor(1)}
+    state |= {
+        "bottleneck.running_var": torch.rand(3 * width),
+        "bottleneck.num_batches_tracked": torch.tensor(1),
+    }
     return state
 
 
 def test_imagenet_host():
-    options = {"MODEL.TRANSFORMER_TYPE": "vit_base_patch16_224", "INPUT.SIZE_TRAIN": [64, 32], "MODEL.SIE_COE": 1.5}
+    options = {
+        "MODEL.TRANSFORMER_TYPE": "vit_base_patch16_224",
+        "INPUT.SIZE_TRAIN": [64, 32],
+        "MODEL.SIE_COE": 1.5,
+    }
     state = imagenet_checkpoint()
     model = load_demo_checkpoint(state, options, 5, 3)
     config = model.backbone.config
@@ -179,7 +190,10 @@ def test_defaults_are_the_old_ones():
     ("options", "expected"),
     [
         ({"MODEL.HDM": True}, {"model.fusion": "hdm"}),
-        ({"MODEL.HDM": True, "MODEL.ATM": True, "MODEL.HEAD": 4}, {"model.fusion": "hdm_atmoe", "model.moe_heads": 4}),
+        (
+            {"MODEL.HDM": True, "MODEL.ATM": True, "MODEL.HEAD": 4},
+            {"model.fusion": "hdm_atmoe", "model.moe_heads": 4},
+        ),
         (
             {"MODEL.HDM": True, "MODEL.USE_SDTPS": True, "MODEL.SDTPS_LOSS_WEIGHT": 2.0},
             {"model.fusion": "sdtps", "model.fusion_weight": 2.0},
@@ -187,9 +201,18 @@ def test_defaults_are_the_old_ones():
         ({"MODEL.DIRECT": 0}, {"model.heads": "split"}),
         ({"MODEL.STRIDE_SIZE": [12, 12]}, {"model.stride": (12, 12)}),
         ({"INPUT.SIZE_TRAIN": [128, 256]}, {"transforms.height": 128, "transforms.width": 256}),
-        ({"SOLVER.IMS_PER_BATCH": 64, "DATALOADER.NUM_INSTANCE": 4}, {"batch.identities": 16, "batch.images": 4}),
-        ({"MODEL.TRANSFORMER_TYPE": "vit_base_patch16_224", "SOLVER.BASE_LR": 0.01}, {"optim.backbone_lr": 0.008}),
-        ({"MODEL.NO_MARGIN": False, "SOLVER.MARGIN": 0.5}, {"loss.metric": "triplet_margin", "loss.margin": 0.5}),
+        (
+            {"SOLVER.IMS_PER_BATCH": 64, "DATALOADER.NUM_INSTANCE": 4},
+            {"batch.identities": 16, "batch.images": 4},
+        ),
+        (
+            {"MODEL.TRANSFORMER_TYPE": "vit_base_patch16_224", "SOLVER.BASE_LR": 0.01},
+            {"optim.backbone_lr": 0.008},
+        ),
+        (
+            {"MODEL.NO_MARGIN": False, "SOLVER.MARGIN": 0.5},
+            {"loss.metric": "triplet_margin", "loss.margin": 0.5},
+        ),
         ({"MODEL.IF_LABELSMOOTH": "off"}, {"loss.label_smoothing": 0.0}),
         ({"SOLVER.OPTIMIZER_NAME": "Adam", "SOLVER.SEED": 3}, {"optim.name": "adam", "seed": 3}),
     ],
@@ -211,7 +234,11 @@ def test_slimming_options():
 
 
 def test_nested_sections_dead_and_unknown_keys():
-    nested = {"MODEL": {"HDM": True, "HDN": True, "DIST_TRAIN": True}, "TEST": {"RE_RANKING": "no"}, "OUTPUT_DIR": "x"}
+    nested = {
+        "MODEL": {"HDM": True, "HDN": True, "DIST_TRAIN": True},
+        "TEST": {"RE_RANKING": "no"},
+        "OUTPUT_DIR": "x",
+    }
     assert flatten(nested)["MODEL.HDM"] is True
     read = read_demo_options(nested)
     assert read.values["model.fusion"] == "hdm"

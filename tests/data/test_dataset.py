@@ -108,7 +108,9 @@ def test_epoch_draw_and_seed_change_the_augmentation(small_set):
     assert all(torch.equal(a.images[n], d.images[n]) for n in a.images)
 
     def differ(x, y):
-        return x.images.keys() != y.images.keys() or any(not torch.equal(x.images[n], y.images[n]) for n in x.images)
+        return x.images.keys() != y.images.keys() or any(
+            not torch.equal(x.images[n], y.images[n]) for n in x.images
+        )
 
     assert differ(a, b)
     assert differ(a, c)
@@ -119,7 +121,9 @@ def test_epoch_draw_and_seed_change_the_augmentation(small_set):
 def test_missing_modalities_are_zeros_and_marked(tmp_path, write_image, write_csv):
     for name in ("a", "b"):
         write_image(tmp_path / f"{name}.png")
-    path = write_csv(tmp_path / "m.csv", "split,identity,camera,rgb,tir", "query,1,1,a.png,", "query,1,2,,b.png")
+    path = write_csv(
+        tmp_path / "m.csv", "split,identity,camera,rgb,tir", "query,1,1,a.png,", "query,1,2,,b.png"
+    )
     (batch,) = eval_loader(make_config(path), ["query"])
     assert batch.present.tolist() == [[True, False], [False, True]]
     assert (batch.images["tir"][0] == 0).all()

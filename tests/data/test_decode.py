@@ -14,7 +14,9 @@ from slimreid.errors import DataError
 
 def smooth(height, width):
     y, x = np.mgrid[0:height, 0:width]
-    return np.stack([x * 255 // width, y * 255 // height, (x + y) * 255 // (width + height)], -1).astype(np.uint8)
+    return np.stack([x * 255 // width, y * 255 // height, (x + y) * 255 // (width + height)], -1).astype(
+        np.uint8
+    )
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P", "LA", "1"])
@@ -95,7 +97,12 @@ def bomb():
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b""))
+        + chunk(b"IEND", b"")
+    )
 
 
 def jpeg(height=64, width=64):

@@ -61,9 +61,7 @@ def make_tree(root, layout, write_image):
 
 
 def expected_rows(layout):
-    return sorted(
-        (split, *fields) for splits, *fields in ROWS[layout].values() for split in splits.split()
-    )
+    return sorted((split, *fields) for splits, *fields in ROWS[layout].values() for split in splits.split())
 
 
 @pytest.mark.parametrize("layout", ROWS)
@@ -100,7 +98,7 @@ def test_strips_are_cut_into_equal_parts(tmp_path, write_image):
 
 def test_strip_of_odd_width_is_refused(tmp_path, write_image):
     write_image(tmp_path / "rgbir/query/0051_c3_0002.jpg", (767, 128))
-    with pytest.raises(DataError, match="0051_c3_0002.jpg: a strip of 767×128"):
+    with pytest.raises(DataError, match=r"0051_c3_0002\.jpg: a strip of 767×128"):
         import_layout(tmp_path, "rgbnt100")
 
 

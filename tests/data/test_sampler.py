@@ -49,7 +49,9 @@ def test_ranks_are_disjoint_parts_of_the_same_batches(counts, K, world_size, sha
         return
     identities = labels(counts)
     whole = IdentitySampler(identities, P, K, seed=1)
-    ranks = [IdentitySampler(identities, P, K, seed=1, rank=r, world_size=world_size) for r in range(world_size)]
+    ranks = [
+        IdentitySampler(identities, P, K, seed=1, rank=r, world_size=world_size) for r in range(world_size)
+    ]
     for sampler in (whole, *ranks):
         sampler.set_epoch(epoch)
     assert {len(r) for r in ranks} == {len(whole)}

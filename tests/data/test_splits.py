@@ -68,7 +68,12 @@ def test_flat_source_is_divided_by_sorted_identities():
 
 @pytest.mark.parametrize(
     ("train", "test", "error"),
-    [("0:4", "3:6", ConfigError), ("4", "5:6", ConfigError), ("a:b", "5:6", ConfigError), ("0:4", "9:99", DataError)],
+    [
+        ("0:4", "3:6", ConfigError),
+        ("4", "5:6", ConfigError),
+        ("a:b", "5:6", ConfigError),
+        ("0:4", "9:99", DataError),
+    ],
 )
 def test_bad_ranges(train, test, error):
     with pytest.raises(error):

@@ -100,7 +100,9 @@ def test_erased_rectangle_keeps_its_bounds(seed):
 
 
 def test_erasing_is_normal_noise_after_normalisation():
-    transform = TrainTransform(config(flip=0.0, pad=0, erase=1.0, erase_area=(0.9, 0.95), erase_aspect=(2, 2)))
+    transform = TrainTransform(
+        config(flip=0.0, pad=0, erase=1.0, erase_area=(0.9, 0.95), erase_aspect=(2, 2))
+    )
     (x,) = transform({"rgb": torch.zeros(3, 32, 16, dtype=torch.uint8)}, np.random.default_rng(0)).values()
     noise = x[x != -1]
     assert abs(noise.mean()) < 0.1

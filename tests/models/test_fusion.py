@@ -1,8 +1,8 @@
 import pytest
 import torch
-from reference import fusion as reference
 from torch.testing import assert_close
 
+from reference import fusion as reference
 from slimreid.errors import ConfigError
 from slimreid.models.fusion import HDM, ATMoE
 from slimreid.models.heads import BNNeckHead, GlobalLocal, fill_absent, join_blocks

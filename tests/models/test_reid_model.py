@@ -79,7 +79,9 @@ def test_a_mixed_batch_equals_its_samples_one_by_one(fusion):
 def test_embedding_blocks_are_normalised_and_absent_ones_filled(fusion):
     model = make(fusion=fusion).eval()
     x = images()
-    present = torch.tensor([[True, True, True], [True, False, False], [False, True, True], [False, False, True]])
+    present = torch.tensor(
+        [[True, True, True], [True, False, False], [False, True, True], [False, False, True]]
+    )
     out = model(x, cameras(), present)
     blocks = out.features["original"].view(4, 3, 96)
     for b in range(4):
@@ -126,12 +128,20 @@ def test_absent_modalities_are_not_computed(monkeypatch):
 def test_modal_batch_brings_everything():
     model = make(fusion="sdtps").eval()
     x = images()
-    present = torch.tensor([[True, True, True], [True, False, True], [True, True, False], [False, True, True]])
+    present = torch.tensor(
+        [[True, True, True], [True, False, True], [True, True, False], [False, True, True]]
+    )
     numbers = torch.arange(4)
     batch = ModalBatch(x, present, numbers, cameras(), numbers, numbers, ({},) * 4)
     assert_close(model(batch).features["both"], model(x, cameras(), present).features["both"])
     reordered = ModalBatch(
-        {n: x[n] for n in ("tir", "rgb", "nir")}, present[:, [2, 0, 1]], numbers, cameras(), numbers, numbers, ({},) * 4
+        {n: x[n] for n in ("tir", "rgb", "nir")},
+        present[:, [2, 0, 1]],
+        numbers,
+        cameras(),
+        numbers,
+        numbers,
+        ({},) * 4,
     )
     assert_close(model(reordered).features["both"], model(batch).features["both"])
 
@@ -156,7 +166,9 @@ def test_selection_on_request():
 @pytest.mark.parametrize("heads", ["direct", "split"])
 def test_heads_of_absent_modalities_ignore_those_rows(heads):
     model = make(heads=heads, fusion="none").train()
-    present = torch.tensor([[True, True, True], [True, False, True], [True, False, True], [True, False, True]])
+    present = torch.tensor(
+        [[True, True, True], [True, False, True], [True, False, True], [True, False, True]]
+    )
     out = model(images(), cameras(), present)
     if heads == "split":
         assert "original.nir" not in out.logits, "one row is too few for a BatchNorm"
@@ -226,7 +238,9 @@ def test_constructors_say_nothing(capsys):
 
 
 def test_options_reach_the_model():
-    model = make(fusion="sdtps", shared_slimmer=True, fusion_weight=0.5, drop_path=0.2, camera_scale=2.0, stride=(4, 4))
+    model = make(
+        fusion="sdtps", shared_slimmer=True, fusion_weight=0.5, drop_path=0.2, camera_scale=2.0, stride=(4, 4)
+    )
     assert list(model.slimmer.scorers) == ["shared"]
     assert model.branch_weights == {"original": 1.0, "slimmed": 0.5}
     assert model.backbone.config.drop_path == 0.2
@@ -279,7 +293,11 @@ def test_gumbel_training_stays_finite_and_of_natural_size(tau, precision):
 def test_summary_adds_up(fusion):
     model = make(fusion=fusion, global_local=True)
     result = summarise(model)
-    assert result.parameters == sum(p.numel() for p in model.parameters()) == sum(p.parameters for p in result.parts)
+    assert (
+        result.parameters
+        == sum(p.numel() for p in model.parameters())
+        == sum(p.parameters for p in result.parts)
+    )
     assert result.gflops == pytest.approx(sum(p.gflops for p in result.parts), rel=1e-6)
     assert result.features == model.sizes
     backbone = next(p for p in result.parts if p.name == "backbone")

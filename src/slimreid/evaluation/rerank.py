@@ -8,7 +8,6 @@ matrix of distances is only ever seen a few rows at a time.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,14 +17,13 @@ from scipy import sparse
 from torch import Tensor
 
 from slimreid.errors import ConfigError
-from slimreid.evaluation.inputs import Features, as_feature_pair
-from slimreid.evaluation.ranking import nearest
-from slimreid.evaluation.scores import inverse
+from slimreid.evaluation.inputs import Features, Ints
+from slimreid.evaluation.neighbours import SquaredDistances, find_neighbours
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
-_TINY = 1e-12
+_CODES_AT_ONCE = 8
+"""Queries whose codes are compared at once: enough to hide Python, few enough to stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +64,15 @@ class RerankedScores:
         chunk_megabytes: float = 96.0,
     ) -> None:
         self.options = options or KReciprocal()
-        self._distances = _SquaredDistances(query_features, gallery_features, normalize)
+        self._distances = SquaredDistances(query_features, gallery_features, normalize)
         self._queries = self._distances.queries
         Q, G = self.shape
         # Going through all pairs costs most of the time, so what will be asked again is kept if it is small.
         fits = Q * G * self._distances.features.element_size() <= chunk_megabytes * 2**20
         self._kept = self._distances.features.new_empty(Q, G) if fits else None
         rows = max(1, int(chunk_megabytes * 2**20 // (3 * 4 * (Q + G))))
-        neighbours, self._farthest = _neighbourhood(self._distances, self.options, rows, self._kept)
+        number = max(self.options.k1 + 1, self.options.k2)
+        neighbours, self._farthest = find_neighbours(self._distances, number, rows, self._kept)
         codes = encode(neighbours, self._distances, self._farthest, self.options)
         self._query_codes = codes[:Q]
         self._gallery_codes = codes[Q:].tocsc()
@@ -101,90 +100,8 @@ class RerankedScores:
         return -scores
 
 
-class _SquaredDistances:
-    """Squared Euclidean distances among all N = Q + G items, some rows at a time."""
-
-    def __init__(self, query_features: Features, gallery_features: Features, normalize: bool) -> None:
-        query, gallery, query_norms, gallery_norms = as_feature_pair(query_features, gallery_features)
-        self.queries, self.items = len(query), len(query) + len(gallery)
-        norms = torch.cat([query_norms, gallery_norms])
-        self.features = torch.cat([query, gallery])
-        if normalize:
-            self.features *= inverse(norms).to(query.dtype)[:, None]
-            norms = (norms > 0).double()
-        self._squares = norms.square().to(query.dtype)
-
-    def block(self, start: int, stop: int, first: int) -> Tensor:
-        """Distances of items `start` to `stop` to the items from `first` on, (stop − start, N − first)."""
-        product = self.features[start:stop] @ self.features[first:].T
-        squares = self._squares[start:stop, None], self._squares[first:]
-        return product.mul_(-2).add_(squares[0]).add_(squares[1]).clamp_(min=0)
-
-    def at(self, pattern: sparse.csr_array) -> Tensor:
-        """Distances at the entries of a sparse (N, N), in their order."""
-        device = self.features.device
-        starts, columns = (
-            torch.from_numpy(part.astype(np.int64)).to(device) for part in (pattern.indptr, pattern.indices)
-        )
-        zeros = torch.zeros(len(columns), dtype=self.features.dtype, device=device)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-            grid = torch.sparse_csr_tensor(starts, columns, zeros, pattern.shape, check_invariants=True)
-            sampled: Tensor = torch.sparse.sampled_addmm(grid, self.features, self.features.T, beta=0.0)
-        rows = torch.repeat_interleave(starts.diff())
-        return (self._squares[rows] + self._squares[columns] - 2 * sampled.values()).clamp_(min=0)
-
-
-def _neighbourhood(
-    distances: _SquaredDistances, options: KReciprocal, rows: int, kept: Tensor | None
-) -> tuple[Ints, Tensor]:
-    """The k1 + 1 nearest items of each item, itself among them (N, K), and its largest distance (N,).
-
-    Distances are symmetric: a block right of the diagonal serves its rows, and its columns in later blocks.
-    Those of queries to the gallery are written to `kept` (Q, G), if it is there.
-    """
-    Q, N = distances.queries, distances.items
-    K = min(N, max(options.k1 + 1, options.k2))
-    best = _Best.empty(N, K, distances.features)
-    farthest = distances.features.new_full((N,), _TINY)
-    for start in range(0, N, rows):
-        stop = min(N, start + rows)
-        block = distances.block(start, stop, first=start)
-        if kept is not None and start < Q:
-            kept[start:stop] = block[: Q - start, Q - start :]
-        right = block[:, stop - start :]
-        farthest[start:stop] = torch.maximum(farthest[start:stop], block.amax(dim=1))
-        if stop < N:
-            farthest[stop:] = torch.maximum(farthest[stop:], right.amax(dim=0))
-        block.neg_()
-        best.merge(slice(start, stop), block, first=start)
-        best.merge(slice(stop, N), right.T, first=start)
-    return best.item.cpu().numpy(), farthest
-
-
-@dataclass
-class _Best:
-    """The best items so far of N rows: `score` and `item`, (N, K) each, best first."""
-
-    score: Tensor
-    item: Tensor
-
-    @classmethod
-    def empty(cls, N: int, K: int, like: Tensor) -> _Best:
-        score = like.new_full((N, K), -torch.inf)
-        return cls(score, torch.full_like(score, -1, dtype=torch.int64))
-
-    def merge(self, rows: slice, scores: Tensor, first: int) -> None:
-        """Let the items from number `first` on, with scores (rows, any), compete with the best so far."""
-        K = self.score.shape[1]
-        position, score = nearest(torch.cat([self.score[rows], scores], dim=1), K)
-        earlier = self.item[rows].gather(1, position.clamp(0, K - 1))
-        self.item[rows] = torch.where(position < K, earlier, position + (first - K))
-        self.score[rows] = score
-
-
 def encode(
-    neighbours: Ints, distances: _SquaredDistances, farthest: Tensor, options: KReciprocal
+    neighbours: Ints, distances: SquaredDistances, farthest: Tensor, options: KReciprocal
 ) -> sparse.csr_array:
     """Describe each item by its expanded reciprocal neighbours: a sparse (N, N), rows summing to 1."""
     N, K = neighbours.shape
@@ -196,10 +113,9 @@ def encode(
     codes.data = (weight / np.bincount(rows, weights=weight, minlength=N)[rows]).astype(np.float32)
     if options.k2 > 1:
         k2 = min(options.k2, K)
-        averaged = (
-            np.full(N * k2, 1 / k2, dtype=np.float32),
-            (np.repeat(np.arange(N), k2), neighbours[:, :k2].ravel()),
-        )
+        starts = np.arange(0, N * k2 + 1, k2, dtype=np.int32)
+        columns = neighbours[:, :k2].ravel().astype(np.int32)
+        averaged = (np.full(N * k2, 1 / k2, dtype=np.float32), columns, starts)
         codes = sparse.csr_array(averaged, shape=(N, N)) @ codes
     return codes
 
@@ -213,9 +129,11 @@ def reciprocal_neighbours(neighbours: Ints) -> sparse.csr_array:
         part = neighbours[start : start + step]
         own = np.arange(start, start + len(part))[:, None, None]
         mutual[start : start + step] = (neighbours[part] == own).any(axis=2)
-    rows, slots = mutual.nonzero()
-    ones = np.ones(len(rows), dtype=np.int32)
-    return sparse.csr_array((ones, (rows, neighbours[rows, slots])), shape=(N, N))
+    starts = np.concatenate([[0], np.cumsum(mutual.sum(axis=1))]).astype(np.int32)
+    columns = neighbours[mutual].astype(np.int32)
+    found = sparse.csr_array((np.ones(len(columns), dtype=np.int32), columns, starts), shape=(N, N))
+    found.sort_indices()
+    return found
 
 
 def expand(mutual: sparse.csr_array, close: sparse.csr_array) -> sparse.csr_array:
@@ -237,13 +155,19 @@ def shared_weight(query_codes: sparse.csr_array, gallery_codes: sparse.csc_array
     """Σ min(code of query, code of gallery item), (b, G), from codes (b, N) and (G, N)."""
     B, G = query_codes.shape[0], gallery_codes.shape[0]
     shared = np.empty((B, G), dtype=np.float32)
-    for b in range(B):
-        entries = slice(query_codes.indptr[b], query_codes.indptr[b + 1])
-        column, weight = query_codes.indices[entries], query_codes.data[entries]
+    for start in range(0, B, _CODES_AT_ONCE):
+        stop = min(B, start + _CODES_AT_ONCE)
+        entries = slice(query_codes.indptr[start], query_codes.indptr[stop])
+        column = query_codes.indices[entries]
         first = gallery_codes.indptr[column]
         count = gallery_codes.indptr[column + 1] - first
-        # Entry number n of a column lies at its first + n; all columns one after the other.
-        at = np.repeat(first - (np.cumsum(count) - count), count) + np.arange(count.sum(), dtype=first.dtype)
-        smaller = np.minimum(np.repeat(weight, count), gallery_codes.data[at])
-        shared[b] = np.bincount(gallery_codes.indices[at], weights=smaller, minlength=G)
+        # Entry number n of a column lies at its first + n; the columns of all entries one after the other.
+        at = np.repeat(first - (np.cumsum(count) - count), count)
+        at += np.arange(len(at))
+        smaller = np.minimum(np.repeat(query_codes.data[entries], count), gallery_codes.data[at])
+        row = np.repeat(np.arange(stop - start), np.diff(query_codes.indptr[start : stop + 1]))
+        cell = np.repeat(row * G, count)
+        cell += gallery_codes.indices[at]
+        counted = np.bincount(cell, weights=smaller, minlength=(stop - start) * G)
+        shared[start:stop] = counted.reshape(stop - start, G)
     return shared

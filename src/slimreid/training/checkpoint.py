@@ -207,7 +207,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         training = load_file(path)
     except (SafetensorError, OSError) as error:
         raise TrainingError(f"{path}: cannot be read ({error}); go on from another checkpoint") from None
-    model, _, _ = read_model(folder / MODEL_NAME)
+    model, _ = read_model(folder / MODEL_NAME)
     return Checkpoint(state, model, training)
 
 

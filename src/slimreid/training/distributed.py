@@ -6,7 +6,7 @@ nodes). Sharding and seeding of the data are done by our sampler alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -15,6 +15,8 @@ import torch.distributed as dist
 from accelerate import PartialState
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from slimreid.errors import TrainingError
 
 T = TypeVar("T")
 
@@ -116,15 +118,6 @@ def _gather(rows: Tensor, equal: bool) -> list[Tensor]:
     return [part[:size] for part, size in zip(parts, sizes, strict=True)]
 
 
-def mean_over_processes(value: Tensor) -> Tensor:
-    """Mean of a tensor over the processes, the same in all of them; not a number if any is not."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        return value
-    value = value.clone()
-    dist.all_reduce(value)
-    return value / dist.get_world_size()
-
-
 def gather_objects(value: T) -> list[T]:
     """`value` of every process, in the order of their ranks."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
@@ -153,3 +146,39 @@ def while_all_have_more(items: Iterator[T], device: torch.device) -> Iterator[T]
         if item is None or not bool(flag):
             return
         yield item
+
+
+class StoppedByMainError(TrainingError):
+    """The main process stopped the run and says why; the others only stop."""
+
+
+def on_main(work: Callable[[], T], processes: Processes) -> T:
+    """Run `work` in the main process and give its result to all; what it raises stops all of them."""
+    if processes.count == 1:
+        return work()
+    outcome: list[Any] = [None, False]
+    failure: Exception | None = None
+    if processes.main:
+        try:
+            outcome = [work(), False]
+        except Exception as error:
+            failure, outcome = error, [str(error), True]
+    value, failed = share_from_main(outcome)
+    if failure is not None:
+        raise failure
+    if failed:
+        raise StoppedByMainError(value)
+    return cast(T, value)
+
+
+def mean_named(values: Mapping[str, float], names: Sequence[str], device: torch.device) -> dict[str, float]:
+    """Mean of named scalars over the processes that have them; `names` are all that any may have."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return dict(values)
+    table = torch.zeros(2, len(names), dtype=torch.float64, device=device)
+    for column, name in enumerate(names):
+        if name in values:
+            table[:, column] = torch.tensor([values[name], 1.0], dtype=torch.float64)
+    dist.all_reduce(table)
+    sums, counts = table.tolist()
+    return {n: s / c for n, s, c in zip(names, sums, counts, strict=True) if c}

@@ -44,8 +44,9 @@ def explained(where: Callable[[], str]) -> Iterator[None]:
         if not _is_memory(error):
             raise
         raise TrainingError(
-            f"{where()}: out of memory; the last checkpoint is intact. Lower batch.identities or batch.images "
-            "(with optim.accumulate), set model.checkpointing or train.precision bf16, or lower batch.test"
+            f"{where()}: out of memory; the last checkpoint is intact. Lower batch.identities or "
+            "batch.images (with optim.accumulate), set model.checkpointing, train.precision bf16, "
+            "or a smaller batch.test"
         ) from error
 
 

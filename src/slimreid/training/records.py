@@ -165,9 +165,7 @@ class TensorBoardFiles(Watcher):
     def __init__(self, folder: Path, first_step: int = 0) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer: Any = SummaryWriter(  # type: ignore[no-untyped-call]
-            str(folder), purge_step=first_step + 1 if first_step else None
-        )
+        self._writer: Any = SummaryWriter(str(folder), purge_step=first_step + 1 if first_step else None)
 
     def step(self, report: StepReport) -> None:
         """Losses, learning rates and speed."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from slimreid.data.manifest import Manifest
 from slimreid.errors import ConfigError, TrainingError
+from slimreid.loading import MODEL_NAME
 from slimreid.training.checkpoint import (
     FOLDER,
-    MODEL_NAME,
     STATE_NAME,
     TRAINING_NAME,
     Checkpoint,
@@ -69,7 +69,8 @@ def find_checkpoint(resume: str, output: Path) -> Path | None:
     if resume == NEVER:
         if last is not None:
             raise ConfigError(
-                f"{output} holds a run already; add --resume auto to go on with it, or choose another --output"
+                f"{output} holds a run already; add --resume auto to go on with it, or choose another "
+                "--output"
             )
         return None
     given = Path(resume)

@@ -93,14 +93,14 @@ class Updater:
     def forward(self, batch: ModalBatch, last: bool) -> tuple[Tensor, dict[str, Tensor]]:
         """Losses of a batch; gradients are exchanged between processes only for the last before an update."""
         waits = isinstance(self.module, DistributedDataParallel) and not last
-        with self.module.no_sync() if waits else nullcontext():  # type: ignore[operator, union-attr]
+        with self.module.no_sync() if waits else nullcontext():  # type: ignore[operator]
             found: tuple[Tensor, dict[str, Tensor]] = self.module(batch)
         return found
 
     def backward(self, total: Tensor, last: bool) -> None:
         """Add the gradients of one batch."""
         waits = isinstance(self.module, DistributedDataParallel) and not last
-        with self.module.no_sync() if waits else nullcontext():  # type: ignore[operator, union-attr]
+        with self.module.no_sync() if waits else nullcontext():  # type: ignore[operator]
             self.scaler.scale(total).backward()  # type: ignore[no-untyped-call]
         self.waiting += 1
 

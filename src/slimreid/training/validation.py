@@ -55,8 +55,8 @@ def check_parts(manifest: Manifest, select_on: str) -> tuple[Part, ...]:
     parts = parts_of(manifest)
     if select_on == "val" and "val" not in parts:
         raise ConfigError(
-            "train.select_on is 'val', but the manifest has no val rows; import it with --val-identities 0.1, "
-            "or set train.select_on to 'last' to take the last epoch without choosing"
+            "train.select_on is 'val', but the manifest has no val rows; import it with "
+            "--val-identities 0.1, or set train.select_on to 'last' to take the last epoch without choosing"
         )
     if select_on == "test" and "test" not in parts:
         raise ConfigError("train.select_on is 'test', but the manifest has no query and gallery rows")
@@ -65,7 +65,7 @@ def check_parts(manifest: Manifest, select_on: str) -> tuple[Part, ...]:
         if not _any_match(queries, gallery, manifest.protocol):
             raise DataError(
                 f"{manifest.root}: no query of '{part}' has a right answer under protocol "
-                f"'{manifest.protocol}'; an identity must be seen in two places ('slimreid data check' lists them)"
+                f"'{manifest.protocol}'; an identity must be seen in two places, see 'slimreid data check'"
             )
     return parts
 

@@ -1,0 +1,196 @@
+"""What learns: model, losses and optimizer, and how they go through the batches of an epoch."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from slimreid.config import Config
+from slimreid.data.loader import BatchLoader
+from slimreid.data.sampler import IdentitySampler
+from slimreid.errors import TrainingError
+from slimreid.loading import load_state
+from slimreid.models.build import build_model
+from slimreid.training.checkpoint import Checkpoint, flatten_optimizer, restore_optimizer
+from slimreid.training.distributed import (
+    Processes,
+    StoppedByMainError,
+    gather_objects,
+    gather_rows,
+    mean_named,
+    while_all_have_more,
+    wrap,
+)
+from slimreid.training.ema import EMA, UPDATES
+from slimreid.training.failures import not_finite
+from slimreid.training.losses import IDENTITY, RATIO, TOTAL, ReIDLoss
+from slimreid.training.optimizer import make_optimizer
+from slimreid.training.records import StepReport
+from slimreid.training.schedule import LRSchedule
+from slimreid.training.seeding import seed_step
+from slimreid.training.step import ACCURACY, BatchLosses, Updater
+from slimreid.types import ModalBatch
+
+T = TypeVar("T")
+_OPTIMIZER, _WEIGHTS = "optimizer.", "weights."
+
+
+class Learner:
+    """Model, losses and optimizer of a run, the same in all processes; all follows from `config.seed`."""
+
+    def __init__(
+        self, config: Config, loader: BatchLoader, processes: Processes, compile_backend: str = "inductor"
+    ) -> None:
+        self.config, self.loader, self.processes = config, loader, processes
+        device, codebook = processes.device, loader.dataset.codebook
+        torch.manual_seed(config.seed)
+        self.model = build_model(
+            config.model,
+            config.transforms.size,
+            loader.dataset.modalities,
+            codebook.num_classes,
+            codebook.num_cameras,
+        ).to(device)
+        self.optimizer = make_optimizer(self.model, config.optim)
+        self.schedule = LRSchedule(self.optimizer, config.optim, config.train.epochs)
+        self.ema = EMA(self.model, config.optim.ema) if config.optim.ema else None
+        self.scaler = torch.amp.GradScaler(device.type, enabled=config.train.precision == "fp16")
+        if config.train.compile:
+            self.model.backbone.compile(backend=compile_backend)
+        self.synced = config.train.sync_heads and processes.count > 1
+        # Dropped samples make batches of processes differ in size.
+        gather = partial(gather_rows, equal=config.data.on_error == "raise") if self.synced else None
+        loss = ReIDLoss(config.loss, self.model.branch_weights)
+        batch_losses = BatchLosses(self.model, loss, config.train.precision, gather)
+        module = wrap(batch_losses, processes, sync_buffers=not self.synced)
+        self.updater = Updater(module, self.optimizer, config.optim, self.scaler, self.ema)
+        kinds = (IDENTITY, config.loss.metric)
+        self.names = [f"{head}/{kind}" for head in self.model.head_names for kind in kinds]
+        self.names += [RATIO, TOTAL, ACCURACY]
+
+    @property
+    def updates_per_epoch(self) -> int:
+        """Updates of the weights in an epoch."""
+        return math.ceil(len(self.loader) / self.config.optim.accumulate)
+
+    def updates(self, epoch: int, step: int) -> Iterator[StepReport]:
+        """Go through the batches of an epoch (from 0), updating the weights; one report per update.
+
+        `step` is the number of updates before. Raises `TrainingError` when a loss is not finite.
+        """
+        batches, accumulate = len(self.loader), self.config.optim.accumulate
+        assert isinstance(self.loader.sampler, IdentitySampler)
+        self.loader.sampler.set_epoch(epoch)
+        self.model.train()
+        started, images, done = time.monotonic(), 0, 0
+        losses: dict[str, list[float]] = defaultdict(list)
+        for number, (batch, final) in enumerate(_mark_last(self._batches())):
+            last = final or (number + 1) % accumulate == 0
+            if not self.updater.waiting:
+                self.schedule.set_epoch(epoch + number / batches)
+            seed_step(self.config.seed, epoch * batches + number, self.processes.rank)
+            images += int(batch.present.sum()) * self.processes.count
+            total, named = self.updater.forward(batch.to(self.processes.device, non_blocking=True), last)
+            for name, value in self._checked(named, batch, epoch, step + done).items():
+                losses[name].append(value)
+            self.updater.backward(total, last)
+            if last:
+                self.updater.update()
+                done += 1
+                now = time.monotonic()
+                yield StepReport(
+                    epoch=epoch + 1,
+                    step=step + done,
+                    in_epoch=done,
+                    losses=means(losses),
+                    rates=self.schedule.rates(),
+                    images=images,
+                    seconds=now - started,
+                )
+                started, images = now, 0
+                losses.clear()
+
+    def _batches(self) -> Iterator[ModalBatch]:
+        """Batches of this process that a BatchNorm can work with; all processes get as many."""
+        usable = (batch for batch in self.loader if len(batch) > 1)
+        if self.processes.count > 1 and self.config.data.on_error == "skip":
+            return while_all_have_more(usable, self.processes.device)
+        return usable
+
+    def _checked(
+        self, named: dict[str, Tensor], batch: ModalBatch, epoch: int, step: int
+    ) -> dict[str, float]:
+        """Named scalars as numbers, over all processes; raises `TrainingError` if a loss is not finite."""
+        stacked = torch.stack(list(named.values())).tolist()  # one wait for the device, not ten
+        values = dict(zip(named, stacked, strict=True))
+        if math.isnan(values[ACCURACY]):  # no head took part
+            del values[ACCURACY]
+        if not self.synced:
+            values = mean_named(values, self.names, self.processes.device)
+        if all(map(math.isfinite, values.values())):
+            return values
+        samples = [paths for of_rank in gather_objects(batch.paths) for paths in of_rank]
+        error = not_finite(epoch + 1, step + 1, values, samples)
+        raise error if self.processes.main else StoppedByMainError(str(error))
+
+    def weights(self) -> dict[str, Tensor]:
+        """The weights that are evaluated and shared: the moving average if there is one."""
+        return self.ema.average if self.ema else self.model.state_dict()
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:
+        """What training needs besides `weights`: tensors, and plain values of optimizer and scaler.
+
+        Raises `TrainingError` when a weight is not finite.
+        """
+        own = self.model.state_dict()
+        bad = [name for name, value in own.items() if not bool(value.isfinite().all())]
+        if bad:
+            raise TrainingError(
+                f"'{bad[0]}' is not finite any more; lower optim.lr or set optim.clip_norm; the last "
+                "checkpoint is intact"
+            )
+        tensors, plain = flatten_optimizer(self.optimizer)
+        training = {f"{_OPTIMIZER}{name}": value for name, value in tensors.items()}
+        if self.ema:
+            training |= {f"{_WEIGHTS}{name}": value for name, value in own.items()}
+            training[UPDATES] = torch.tensor(self.ema.updates)
+        return training, plain, self.scaler.state_dict()
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Take everything from a checkpoint; raises `ModelError` or `TrainingError` when it does not fit."""
+        own, training = checkpoint.model, checkpoint.training
+        where = f"the checkpoint of epoch {checkpoint.state.epoch}"
+        if self.ema:
+            own = _with_prefix(training, _WEIGHTS)
+            self.ema.load_state_dict({**checkpoint.model, UPDATES: training[UPDATES]})
+        load_state(self.model, own, where)
+        restore_optimizer(self.optimizer, _with_prefix(training, _OPTIMIZER), checkpoint.state.optimizer)
+        if checkpoint.state.scaler:
+            self.scaler.load_state_dict(checkpoint.state.scaler)
+
+
+def means(values: dict[str, list[float]]) -> dict[str, float]:
+    """The mean of each list, exact to the last bit whatever the order."""
+    return {name: math.fsum(numbers) / len(numbers) for name, numbers in values.items()}
+
+
+def _mark_last(items: Iterable[T]) -> Iterator[tuple[T, bool]]:
+    """Each item, and whether it is the last."""
+    waiting: list[T] = []
+    for item in items:
+        if waiting:
+            yield waiting.pop(), False
+        waiting.append(item)
+    if waiting:
+        yield waiting.pop(), True
+
+
+def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
