@@ -99,6 +99,14 @@ def _run(commands: Commands, values: Any) -> int:
     return entry(**arguments) or 0
 
 
+def make_parser(arguments: Sequence[str]) -> tuple[ArgumentParser, list[str]]:
+    """The parser for these arguments, and the arguments in the form it takes them."""
+    words = _config_first(list(arguments))
+    parser = _parser("slimreid", "Re-identification across cameras and spectra, with patch slimming.")
+    _add(parser, COMMANDS, words)
+    return parser, words
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 good, 1 wrong data or a failed check, 2 wrong usage."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
@@ -106,9 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"slimreid {__version__}")
         return 0
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    arguments = _config_first(arguments)
-    parser = _parser("slimreid", "Re-identification across cameras and spectra, with patch slimming.")
-    _add(parser, COMMANDS, arguments)
+    parser, arguments = make_parser(arguments)
     if not arguments:
         parser.print_help()
         return 2

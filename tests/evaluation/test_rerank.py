@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from reference import retrieval as reference
+from slimreid.errors import DataError
 from slimreid.evaluation import KReciprocal, RerankedScores, evaluate_retrieval
 
 
@@ -65,6 +66,11 @@ def test_normalize_is_respected() -> None:
     assert_allclose(RerankedScores(query, gallery).scores(0, 10), expected, atol=1e-9)
     assert_allclose(RerankedScores(*unit, normalize=False).scores(0, 10), expected, atol=1e-9)
     assert not np.allclose(RerankedScores(query, gallery, normalize=False).scores(0, 10), expected, atol=1e-3)
+
+
+def test_features_too_long_to_square_are_refused() -> None:
+    with pytest.raises(DataError, match="query_features: row 1 is too long"):
+        RerankedScores(np.array([[1.0], [1e20]], np.float32), np.ones((3, 1), np.float32), normalize=False)
 
 
 def test_identical_features_give_finite_distances() -> None:

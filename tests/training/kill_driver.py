@@ -1,9 +1,14 @@
-"""Runs trainings in child processes that die by SIGKILL at a chosen moment, again and again.
+"""Runs trainings in child processes that die by SIGKILL at chosen moments, again and again.
 
-Usage: kill_driver.py MANIFEST FOLDER, with scenarios as JSON on standard input:
-{name: [moment, ...]}; each moment kills one process, and a last process finishes the run.
-A moment is ["step", n], ["evaluating", n], ["file", n] (the n-th change of the file system since
-the start, as counted by `count_files`), ["after", seconds] or ["count"], which only counts.
+Usage: kill_driver.py MANIFEST FOLDER, with scenarios {name: [moment, ...]} as JSON on standard input.
+Each moment kills one process, and a last process finishes the run; prints how each of them ended.
+
+| moment              | when                                                                        |
+|---------------------|-----------------------------------------------------------------------------|
+| ["step", n]         | right after the n-th update of the process                                  |
+| ["evaluating", n]   | after its n-th evaluated batch                                              |
+| ["save", e, n]      | before the n-th fsync, rename or removal of a folder in the save of epoch e |
+| ["after", seconds]  | from outside, whatever it is doing                                          |
 """
 
 import json
@@ -14,8 +19,9 @@ import sys
 import time
 from pathlib import Path
 
+import torch._dynamo  # noqa: F401  these two are slow to import, so once for all children
 from run_cases import make_config
-from torch.utils.tensorboard import SummaryWriter  # noqa: F401  slow to import, so once for all children
+from torch.utils.tensorboard import SummaryWriter  # noqa: F401
 
 from slimreid.training.records import Watcher
 from slimreid.training.trainer import train
@@ -31,72 +37,42 @@ OPTIONS = (
 )
 
 
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 class KillAt(Watcher):
-    def __init__(self, event, number):
-        self.event, self.number, self.seen = event, number, 0
+    """Dies at the n-th update, at the n-th evaluated batch, or at the n-th file event of an epoch's save."""
 
-    def _happened(self, event):
-        self.seen += event == self.event
-        if event == self.event and self.seen == self.number:
-            die()
+    def __init__(self, event, *numbers):
+        self.event, self.numbers, self.seen = event, numbers, 0
+
+    def _count(self):
+        self.seen += 1
+        if self.seen == self.numbers[-1]:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def step(self, report):
-        self._happened("step")
+        if self.event == "step":
+            self._count()
 
     def evaluating(self, part, done, total):
-        self._happened("evaluating")
+        if self.event == "evaluating":
+            self._count()
 
+    def epoch(self, report):
+        if self.event == "save" and report.epoch == self.numbers[0]:
+            os.fsync = self._counted(os.fsync)
+            Path.replace = self._counted(Path.replace)
+            shutil.rmtree = self._counted(shutil.rmtree)
 
-def count_files(number, log):
-    """Die just before the n-th fsync, rename or removal of a folder; log how many there were."""
-    seen = 0
-
-    def counted(real, name):
+    def _counted(self, real):
         def call(*arguments, **options):
-            nonlocal seen
-            seen += 1
-            log.append(name)
-            if seen == number:
-                die()
+            self._count()
             return real(*arguments, **options)
 
         return call
 
-    os.fsync = counted(os.fsync, "fsync")
-    Path.replace = counted(Path.replace, "replace")
-    shutil.rmtree = counted(shutil.rmtree, "rmtree")
-
 
 def child(config, output, moment):
-    log = []
-    watchers = []
-    if moment and moment[0] in ("step", "evaluating"):
-        watchers = [KillAt(*moment)]
-    elif moment and moment[0] == "file":
-        count_files(moment[1], log)
-    elif moment and moment[0] == "count":
-        count_files(-1, log)
-        watchers = [Marker(log)]
+    watchers = [KillAt(*moment)] if moment and moment[0] != "after" else []
     train(config, output, "auto", watchers)
-    if moment and moment[0] == "count":
-        (output / "files.json").write_text(json.dumps(log))
-
-
-class Marker(Watcher):
-    """Notes in the log where an epoch's checkpoint begins and ends."""
-
-    def __init__(self, log):
-        self.log = log
-
-    def epoch(self, report):
-        self.log.append(f"begin {report.epoch}")
-
-    def saved(self, folder):
-        self.log.append(f"saved {folder.name}")
 
 
 def run_child(config, output, moment):

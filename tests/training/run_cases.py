@@ -62,7 +62,7 @@ def write_set(folder: Path, *, val: bool = True, missing: bool = False, origin: 
 def _write_image(path: Path, identity: int, seed: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     own = np.random.default_rng(identity).integers(0, 256, (4, 2, 3))
-    noise = np.random.default_rng(seed).integers(-40, 41, (4, 2, 3))
+    noise = np.random.default_rng(seed).integers(-150, 151, (4, 2, 3))
     pixels = np.clip(own + noise, 0, 255).astype(np.uint8)
     Image.fromarray(pixels).resize((16, 32), Image.Resampling.BICUBIC).save(path)
 

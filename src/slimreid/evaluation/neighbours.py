@@ -12,7 +12,7 @@ from torch import Tensor
 
 from slimreid.evaluation.inputs import Features, Ints, as_feature_pair
 from slimreid.evaluation.ranking import nearest
-from slimreid.evaluation.scores import inverse
+from slimreid.evaluation.scores import inverse, refuse_overflow
 
 _TINY = 1e-12
 """Least largest distance, so that items that are all the same can be divided by it."""
@@ -29,6 +29,8 @@ class SquaredDistances:
         if normalize:
             self.features *= inverse(norms).to(query.dtype)[:, None]
             norms = (norms > 0).double()
+        else:
+            refuse_overflow(query_norms, gallery_norms)
         self._squares = norms.square().to(query.dtype)
 
     def block(self, start: int, stop: int, first: int) -> Tensor:
@@ -74,14 +76,17 @@ def find_neighbours(
         if stop < N:
             farthest[stop:] = torch.maximum(farthest[stop:], right.amax(dim=0))
         block.neg_()
-        best.merge(slice(start, stop), block, first=start)
-        best.merge(slice(stop, N), right.T, first=start)
+        best.offer(slice(start, stop), block, first=start)
+        best.offer_columns(slice(stop, N), right, first=start)
     return best.item.cpu().numpy(), farthest
 
 
 @dataclass
 class _Best:
-    """The best items so far of N rows: `score` and `item`, (N, K) each, best first."""
+    """The best items so far of N rows: `score` and `item`, (N, K) each, best first.
+
+    Items are offered in the order of their numbers, so that among equal scores the earlier offer stays.
+    """
 
     score: Tensor
     item: Tensor
@@ -91,11 +96,33 @@ class _Best:
         score = like.new_full((N, K), -torch.inf)
         return cls(score, torch.full_like(score, -1, dtype=torch.int64))
 
-    def merge(self, rows: slice, scores: Tensor, first: int) -> None:
-        """Let the items from number `first` on, with scores (rows, any), compete with the best so far."""
-        K = self.score.shape[1]
-        # Earlier items have lower numbers and stand left, so they stay in front among equal scores.
-        position, score = nearest(torch.cat([self.score[rows], scores], dim=1), K)
-        earlier = self.item[rows].gather(1, position.clamp(0, K - 1))
-        self.item[rows] = torch.where(position < K, earlier, position + (first - K))
-        self.score[rows] = score
+    def offer(self, rows: slice, scores: Tensor, first: int) -> None:
+        """Offer the items from number `first` on, with scores (rows, items), to these rows."""
+        position, score = nearest(scores, self.score.shape[1])
+        self._merge(rows, score, position + first)
+
+    def offer_columns(self, rows: slice, scores: Tensor, first: int) -> None:
+        """The same with scores (items, rows): only those that beat a row's worst are looked at."""
+        bar = self.score[rows, -1]
+        if not bool(bar.isfinite().all()):
+            self.offer(rows, scores.T.contiguous(), first)
+            return
+        M = len(bar)
+        flat = (scores > bar).flatten().nonzero().flatten()
+        row, by_row = (flat % max(1, M)).sort(stable=True)
+        item = flat[by_row] // max(1, M)
+        count = torch.bincount(row, minlength=M)
+        slot = torch.arange(len(row), device=row.device) - torch.repeat_interleave(
+            count.cumsum(0) - count, count
+        )
+        width = int(count.max()) if len(row) else 0
+        better = self.score.new_full((M, width), -torch.inf)
+        better[row, slot] = scores[item, row]
+        number = torch.full_like(better, -1, dtype=torch.int64)
+        number[row, slot] = item + first
+        self._merge(rows, better, number)
+
+    def _merge(self, rows: slice, score: Tensor, item: Tensor) -> None:
+        numbers = torch.cat([self.item[rows], item], dim=1)
+        position, self.score[rows] = nearest(torch.cat([self.score[rows], score], dim=1), self.score.shape[1])
+        self.item[rows] = numbers.gather(1, position.clamp(min=0))

@@ -143,9 +143,9 @@ def expand(mutual: sparse.csr_array, close: sparse.csr_array) -> sparse.csr_arra
     """
     common = (mutual @ close.T).multiply(mutual).tocoo()
     size = np.asarray(close.sum(axis=1)).ravel()
-    trusted = 3 * common.data > 2 * size[common.coords[1]]
+    trusted = 3 * common.data > 2 * size[common.col]
     ones = np.ones(int(trusted.sum()), dtype=np.int32)
-    chosen = sparse.csr_array((ones, tuple(c[trusted] for c in common.coords)), shape=mutual.shape)
+    chosen = sparse.csr_array((ones, (common.row[trusted], common.col[trusted])), shape=mutual.shape)
     expanded = mutual + chosen @ close
     expanded.sort_indices()
     return expanded

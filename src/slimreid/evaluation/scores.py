@@ -74,11 +74,7 @@ class EuclideanScores:
         self._query, self._gallery, query_norms, gallery_norms = as_feature_pair(
             query_features, gallery_features
         )
-        for name, norms in (("query_features", query_norms), ("gallery_features", gallery_norms)):
-            if bool((norms.square() > _LARGEST_SQUARE).any()):
-                raise DataError(
-                    f"{name}: row {int(norms.argmax())} is too long to square; normalise the features"
-                )
+        refuse_overflow(query_norms, gallery_norms)
         self._query_square = query_norms.square().to(self._query.dtype)
         self._gallery_square = gallery_norms.square().to(self._query.dtype)
         self._repeats = find_repeats(self._gallery)
@@ -97,6 +93,14 @@ class EuclideanScores:
     def distances(self, scores: Tensor) -> Tensor:
         """Euclidean distance."""
         return (-scores).clamp_(min=0).sqrt_()
+
+
+def refuse_overflow(query_norms: Tensor, gallery_norms: Tensor) -> None:
+    """Raise `DataError` for a row whose squared norm, from (Q,) and (G,), does not fit into float32."""
+    for name, norms in (("query_features", query_norms), ("gallery_features", gallery_norms)):
+        if bool((norms.square() > _LARGEST_SQUARE).any()):
+            row = int(norms.argmax())
+            raise DataError(f"{name}: row {row} is too long to be squared; normalise the features")
 
 
 def inverse(norms: Tensor) -> Tensor:

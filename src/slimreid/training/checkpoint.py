@@ -172,13 +172,22 @@ class CheckpointStore:
         return whole | {folder_name(epoch) for epoch in bests}, whole
 
     def prune(self, state: RunState) -> None:
-        """Remove checkpoints, and parts of checkpoints, that nothing needs."""
+        """Remove checkpoints, and parts of checkpoints, that nothing needs, and what a killed run left."""
         needed, whole = self.needed(state)
+        remove_unfinished(self.folder)
+        remove_unfinished(self.folder.parent)
         for folder in self.folder.iterdir():
             if folder.is_dir() and folder.name not in needed:
                 shutil.rmtree(folder)
             elif folder.is_dir() and folder.name not in whole:
                 (folder / TRAINING_NAME).unlink(missing_ok=True)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove temporary files of a process that was killed while it wrote."""
+    for path in folder.glob(".*.tmp"):
+        if path.is_file():
+            path.unlink()
 
 
 def read_state(folder: Path) -> RunState:

@@ -89,7 +89,7 @@ class PlainDisplay(Progress):
 
     def _print(self, line: str) -> None:
         self._last = time.monotonic()
-        self._console.print(line, markup=False, soft_wrap=True)
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 class LiveDisplay(Progress):

@@ -37,7 +37,8 @@ class Processes:
 
 def join_processes() -> Processes:
     """Find the device, and the other processes if there are any."""
-    state = PartialState()
+    # Without an accelerator it must be told so, or it takes every process for the only one.
+    state = PartialState(cpu=not torch.accelerator.is_available())
     return Processes(state.process_index, state.num_processes, state.device)
 
 
@@ -47,11 +48,11 @@ def leave_processes() -> None:
         PartialState().destroy_process_group()
 
 
-def wrap(module: nn.Module, processes: Processes, sync_buffers: bool) -> nn.Module:
+def wrap(module: nn.Module, processes: Processes) -> nn.Module:
     """Let gradients be averaged over the processes; a single one gets its module back.
 
-    `sync_buffers` copies buffers of the main process to the others in every step. They need it only
-    where every process has batch statistics of its own.
+    Buffers of the main process are copied to the others in every step, so that all evaluate alike even
+    where each has batch statistics of its own.
     """
     if processes.count == 1:
         return module
@@ -59,7 +60,6 @@ def wrap(module: nn.Module, processes: Processes, sync_buffers: bool) -> nn.Modu
     return DistributedDataParallel(
         module,
         device_ids=devices,
-        broadcast_buffers=sync_buffers,
         # A modality or head that is absent from a batch gets no gradient in that step.
         find_unused_parameters=True,
     )

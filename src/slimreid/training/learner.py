@@ -69,7 +69,7 @@ class Learner:
         gather = partial(gather_rows, equal=config.data.on_error == "raise") if self.synced else None
         loss = ReIDLoss(config.loss, self.model.branch_weights)
         batch_losses = BatchLosses(self.model, loss, config.train.precision, gather)
-        module = wrap(batch_losses, processes, sync_buffers=not self.synced)
+        module = wrap(batch_losses, processes)
         self.updater = Updater(module, self.optimizer, config.optim, self.scaler, self.ema)
         kinds = (IDENTITY, config.loss.metric)
         self.names = [f"{head}/{kind}" for head in self.model.head_names for kind in kinds]

@@ -143,6 +143,7 @@ def adopt(source: Path, output: Path) -> Checkpoint:
     if state.best and not (store.path(state.best.epoch) / MODEL_NAME).is_file():
         raise TrainingError(f"{store.path(state.best.epoch)}: the best checkpoint of the run is gone")
     store.point_to(store.path(state.epoch))
+    store.prune(state)  # a run may have been killed before it did
     return checkpoint
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -14,14 +12,11 @@ from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 
-from rich.progress import Progress
-
+from slimreid.console import progress as progress_bar
 from slimreid.data.synthetic.identity import Identity, draw_identities
 from slimreid.data.synthetic.options import SynthOptions
 from slimreid.data.synthetic.render import render_sample
 from slimreid.errors import ConfigError, DataError
-
-logger = logging.getLogger(__name__)
 
 SPLIT_FOLDERS = {"train": "train_171", "test": "test"}
 MODALITY_FOLDERS = {"rgb": "RGB", "nir": "NI", "tir": "TI"}
@@ -56,7 +51,6 @@ def generate_world(
             (folder / MASKS / split).mkdir(parents=True)
         _describe(folder / DESCRIPTION, options, identities)
         _write_all(folder, options, tasks, workers or os.cpu_count() or 1, progress)
-    logger.info("%s: %d samples of %d identities", out, count, options.identities)
     return count
 
 
@@ -87,20 +81,17 @@ def _write_all(
     workers: int,
     progress: bool | None,
 ) -> None:
-    show = sys.stderr.isatty() if progress is None else progress
     workers = min(workers, len(tasks))
     if workers == 1:
-        with Progress(disable=not show, transient=True) as bar:
-            for task in bar.track(tasks, description=_WORK):
-                _write_samples(folder, options, *task)
+        for task in progress_bar(tasks, _WORK, show=progress):
+            _write_samples(folder, options, *task)
         return
     with ProcessPoolExecutor(workers) as pool:
         # Submitted before the bar starts its thread, so that no process is forked beside a running thread.
         futures = [pool.submit(_write_samples, folder, options, *task) for task in tasks]
         try:
-            with Progress(disable=not show, transient=True) as bar:
-                for future in bar.track(as_completed(futures), total=len(tasks), description=_WORK):
-                    future.result()
+            for future in progress_bar(as_completed(futures), _WORK, len(tasks), progress):
+                future.result()
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

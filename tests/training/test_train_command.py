@@ -1,0 +1,216 @@
+"""`slimreid train` as a person types it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+from run_cases import SMALL, write_set
+
+from slimreid.cli import main
+from slimreid.compat.demo_arguments import expand_demo, read_demo_file
+from slimreid.config_io import load_config
+from slimreid.errors import ConfigError
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    return write_set(tmp_path_factory.mktemp("set"))
+
+
+@pytest.fixture
+def config_file(manifest, tmp_path):
+    options = {}
+    for override in (*SMALL, f"data.manifest={manifest}", "train.epochs=1", "optim.warmup_epochs=0"):
+        key, _, value = override.partition("=")
+        section, _, name = key.partition(".")
+        options.setdefault(section, {})[name] = yaml.safe_load(value)
+    options["optim"] = {name: float(value) for name, value in options["optim"].items()}
+    options["optim"]["warmup_epochs"] = 0
+    path = tmp_path / "small.yaml"
+    path.write_text(yaml.safe_dump(options))
+    return path
+
+
+def run(*arguments, capsys):
+    code = main(["train", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_train_and_go_on_from_the_command_line(config_file, tmp_path, capsys):
+    output = tmp_path / "runs" / "one"
+    code, out, err = run("--config", config_file, "--seed", 3, "--output", output, capsys=capsys)
+    assert code == 0, err
+    for words in ("epoch 1/1", "chosen on", "val mAP", "test mAP", "test rank-1", "model.safetensors"):
+        assert words in out
+    assert load_config([output / "config.yaml"]).seed == 3
+    result = json.loads((output / "result.json").read_text())
+    assert f"{100 * result['test']['map']:.1f}" in out
+
+    code, _, err = run("--config", config_file, "--seed", 3, "--output", output, capsys=capsys)
+    assert code == 2
+    assert "holds a run already; add --resume auto" in " ".join(err.split())
+    code, _, err = run("--config", config_file, "--output", output, "--resume", "auto", capsys=capsys)
+    assert code == 2
+    assert "seed: 3 before, 0 now" in err
+    code, out, _ = run(
+        "--config", config_file, "--seed", 3, "--output", output, "--resume", "auto", capsys=capsys
+    )
+    assert code == 0
+    assert "test mAP" in out
+
+
+def test_choice_on_test_is_shown(config_file, tmp_path, capsys):
+    arguments = ("--config", config_file, "--train.select_on", "test", "--output", tmp_path / "r")
+    code, out, _ = run(*arguments, capsys=capsys)
+    assert code == 0
+    assert "chosen on the test set" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--train.epohcs", "3"], 2, "unknown option 'train.epohcs'; did you mean 'train.epochs'"),
+        (["--data.manifest", "nowhere.csv"], 1, "nowhere.csv: no such manifest"),
+        (["--resume", "sometimes"], 2, "give auto, never, or the folder"),
+        (["--train.precision", "fp16"], 2, "needs a GPU"),
+        (["--batch.identities", "30"], 2, "more than the 6 identities"),
+        (["--model.pretrained", "none.pth"], 1, "none.pth"),
+        (["--optim.lr", "1e30"], 1, "not finite in epoch 1"),
+    ],
+)
+def test_mistakes_end_in_one_clear_message(config_file, tmp_path, capsys, arguments, code, message):
+    found, out, err = run("--config", config_file, "--output", tmp_path / "r", *arguments, capsys=capsys)
+    assert found == code, err
+    assert message in " ".join(err.split())
+    assert "Traceback" not in out + err
+
+
+def test_ctrl_c_ends_with_a_clear_line(config_file, tmp_path):
+    output = tmp_path / "r"
+    command = [sys.executable, "-m", "slimreid", "train", "--config", config_file, "--output", output]
+    command += ["--train.epochs", "1000", "--data.workers", "1"]
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while not (output / "checkpoints" / "index.json").exists():
+        assert running.poll() is None, running.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to workers as well
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "stopped; the last checkpoint is intact, go on with --output" in err
+    assert "Traceback" not in err
+    assert not list(output.rglob(".*.tmp"))
+
+
+# ---- the old command line
+
+OLD = """
+MODEL:
+  TRANSFORMER_TYPE: 'ViT-B-16'
+  SIE_CAMERA: True
+  SIE_COE: 1.0
+  USE_SDTPS: True
+  DIST_TRAIN: False
+  DEVICE_ID: ('0')
+INPUT:
+  SIZE_TRAIN: [32, 16]
+  PIXEL_MEAN: [0.5, 0.5, 0.5]
+  PADDING: 2
+DATASETS:
+  NAMES: ('RGBNT201')
+DATALOADER:
+  NUM_INSTANCE: 2
+  NUM_WORKERS: 0
+SOLVER:
+  BASE_LR: 0.00035
+  WARMUP_ITERS: 0
+  MAX_EPOCHS: 1
+  OPTIMIZER_NAME: 'Adam'
+  IMS_PER_BATCH: 8
+  STEPS_TYPO: 3
+"""
+
+
+@pytest.fixture
+def old_file(tmp_path):
+    path = tmp_path / "DeMo_SDTPS.yml"
+    path.write_text(OLD)
+    return path
+
+
+def test_old_command_line_trains(old_file, manifest, tmp_path, capsys):
+    output = tmp_path / "r"
+    arguments = ["--demo-config", old_file, "--data.manifest", manifest, "--output", output]
+    # The old backbone is large; a small one of ours wins because it is given explicitly.
+    arguments += ["--model.backbone", "nano", "MODEL.SDTPS_USE_GUMBEL", "True", "SOLVER.SEED", "7"]
+    code, out, err = run(*arguments, capsys=capsys)
+    assert code == 0, err
+    config = load_config([output / "config.yaml"])
+    assert config.model.slimming.estimator == "gumbel"
+    assert (config.seed, config.model.backbone, config.batch.identities) == (7, "nano", 4)
+    assert (config.transforms.size, config.model.camera_scale, config.optim.name) == ((32, 16), 1.0, "adam")
+    for note in (
+        "without effect: MODEL.DIST_TRAIN",
+        "without effect: DATASETS.NAMES",
+        "unknown: SOLVER.STEPS_TYPO",
+    ):
+        assert note in out
+    run_file = json.loads((output / "run.json").read_text())
+    assert run_file["starts"][0]["command"]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        (["MODEL.PROMPT", "True"], "MODEL.PROMPT is True: prompt tuning is not part"),
+        (["MODEL.USE_SDTPS"], "'MODEL.USE_SDTPS' has no value"),
+        (["MODEL.TRANSFORMER_TYPE", "t2t"], "is not one of ViT-B-16"),
+    ],
+)
+def test_refused_old_options_are_named(old_file, capsys, pairs, message):
+    code, _, err = run("--demo-config", old_file, *pairs, capsys=capsys)
+    assert code == 2
+    assert message in " ".join(err.split())
+    assert "Traceback" not in err
+
+
+def test_old_files_that_cannot_be_read_are_named(tmp_path, capsys):
+    code, _, err = run("--demo-config", tmp_path / "none.yml", capsys=capsys)
+    assert (code, "none.yml: cannot be read" in " ".join(err.split())) == (2, True)
+    (tmp_path / "list.yml").write_text("[1, 2]")
+    with pytest.raises(ConfigError, match="not a DeMo config"):
+        read_demo_file(tmp_path / "list.yml")
+    (tmp_path / "bad.yml").write_text("a: [")
+    with pytest.raises(ConfigError, match="not a YAML file"):
+        read_demo_file(tmp_path / "bad.yml")
+    with pytest.raises(ConfigError, match="needs a file"):
+        expand_demo(["--demo-config"])
+
+
+def test_old_values_are_read_as_python_does(old_file):
+    options = read_demo_file(
+        old_file, ["INPUT.SIZE_TRAIN", "(64, 32)", "MODEL.HDM", "False", "SOLVER.MARGIN", "0.2"]
+    )
+    assert options["DATASETS.NAMES"] == "RGBNT201"
+    assert options["MODEL.DEVICE_ID"] == "0"
+    assert options["INPUT.SIZE_TRAIN"] == (64, 32)
+    assert (options["MODEL.HDM"], options["SOLVER.MARGIN"]) == (False, 0.2)
+
+
+def test_arguments_without_old_options_stay_as_they_are(old_file):
+    plain = ["--config", "a.yaml", "--seed", "3"]
+    assert expand_demo(plain) == plain
+    expanded = expand_demo([f"--demo-config={old_file}", "--output", "RUNS", "--seed=3", "SOLVER.SEED", "5"])
+    assert expanded[0] == "--config"
+    assert json.loads(expanded[1])["seed"] == 5
+    rest = ["--output", "RUNS", "--seed=3", "--demo-config", str(old_file)]
+    assert expanded[2:] == [*rest, "--demo-options", '["SOLVER.SEED", "5"]']
