@@ -35,19 +35,19 @@ class Modality:
     """Whether its values are heat, so that a fixed 16-bit window keeps absolute temperature."""
 
 
+RGB, NIR, TIR = "rgb", "nir", "tir"
+
 MODALITIES: dict[str, Modality] = {
     m.name: m
     for m in (
-        Modality("rgb", "r", "visible", ("vis", "visible", "color", "colour"), colour=True),
-        Modality("nir", "n", "near infrared", ("ni", "near-infrared")),
-        Modality("tir", "t", "thermal infrared", ("ti", "th", "thermal", "lwir"), thermal=True),
+        Modality(RGB, "r", "visible", ("vis", "visible", "color", "colour"), colour=True),
+        Modality(NIR, "n", "near infrared", ("ni", "near-infrared")),
+        Modality(TIR, "t", "thermal infrared", ("ti", "th", "thermal", "lwir"), thermal=True),
     )
 }
 
 DEFAULT_MODALITIES: tuple[str, ...] = tuple(MODALITIES)
 
-VISIBLE = "rgb"
-"""The modality of ordinary photographs."""
 
 _BY_ALIAS = {alias: m.name for m in MODALITIES.values() for alias in (m.name, *m.aliases)}
 

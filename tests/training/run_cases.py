@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from PIL import Image
 
 from slimreid.config import Config
@@ -67,9 +70,28 @@ def _write_image(path: Path, identity: int, seed: int) -> None:
     Image.fromarray(pixels).resize((16, 32), Image.Resampling.BICUBIC).save(path)
 
 
+@cache
+def _small() -> Config:
+    return load_config(overrides=SMALL)
+
+
 def make_config(manifest: Path, *overrides: str) -> Config:
-    """The small config with some options changed."""
-    return load_config(overrides=[*SMALL, f"data.manifest={manifest.as_posix()}", *overrides])
+    """The small config with some options changed; parsed by hand, as the real parser takes a while."""
+    config = _small()
+    for override in (f"data.manifest={manifest.as_posix()}", *overrides):
+        key, _, text = override.partition("=")
+        config = _replaced(config, key.split("."), text)
+    return config
+
+
+def _replaced(options: Any, path: list[str], text: str) -> Any:
+    name, *rest = path
+    if rest:
+        return replace(options, **{name: _replaced(getattr(options, name), rest, text)})
+    value = yaml.safe_load(text)
+    if isinstance(value, str) and isinstance(getattr(options, name), float):
+        value = float(value)  # YAML takes 1e-3 for text
+    return replace(options, **{name: tuple(value) if isinstance(value, list) else value})
 
 
 def read_metrics(run: Path, kind: str) -> list[dict[str, Any]]:

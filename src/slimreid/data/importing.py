@@ -15,7 +15,7 @@ from slimreid.data.manifest import SPLITS, Box, ImageRef, Manifest, Sample, Spli
 from slimreid.data.template import Template, compile_template
 from slimreid.errors import ConfigError, DataError
 from slimreid.files import IMAGE_SUFFIXES, natural_key, relative_posix
-from slimreid.modalities import VISIBLE, canonical, declare, find_modality, order
+from slimreid.modalities import RGB, canonical, declare, find_modality, order
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _choose(source: Path, layout: str, template: str | None) -> tuple[str, Layou
         compile_template(template)
         own = replace(LAYOUTS["folder"], template=template, tree=(template,))
         if "{modality" not in template:
-            own = replace(own, modality=VISIBLE)
+            own = replace(own, modality=RGB)
         return "folder", own
     if layout == "auto":
         for name, candidate in LAYOUTS.items():

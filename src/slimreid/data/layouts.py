@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from slimreid.data.manifest import Protocol, Split
-from slimreid.modalities import DEFAULT_MODALITIES, VISIBLE
+from slimreid.modalities import DEFAULT_MODALITIES, RGB
 
 _TEST: tuple[Split, ...] = ("query", "gallery")
 _BOXES: Mapping[str, tuple[Split, ...]] = {
@@ -78,7 +78,7 @@ LAYOUTS: dict[str, Layout] = {
         _BOXES,
         ("", "Market-1501-v15.09.15", "Market-1501", "market1501"),
         ("{bounding_box_train,query,bounding_box_test}/0002_c1s1_000451_03.jpg",),
-        modality=VISIBLE,
+        modality=RGB,
         ignore=("-1",),
     ),
     "folder": Layout(

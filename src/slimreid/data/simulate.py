@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from slimreid.data.simulate_scene import Float, Scene, blur, grid, read_scene, region_means, sigmoid
 from slimreid.errors import DataError
+from slimreid.modalities import NIR, TIR
 
 Image = NDArray[np.uint8]
 
@@ -105,8 +106,8 @@ def simulate_spectra(rgb: Image, camera: str, seed: int) -> dict[str, Image]:
     # One stream per spectrum, so that a change in one recipe leaves the other as it was.
     nir_seed, tir_seed = np.random.SeedSequence(seed).spawn(2)
     return {
-        "nir": _near_infrared(scene, sensor, np.random.Generator(np.random.PCG64(nir_seed))),
-        "tir": _thermal(scene, sensor, np.random.Generator(np.random.PCG64(tir_seed))),
+        NIR: _near_infrared(scene, sensor, np.random.Generator(np.random.PCG64(nir_seed))),
+        TIR: _thermal(scene, sensor, np.random.Generator(np.random.PCG64(tir_seed))),
     }
 
 

@@ -23,9 +23,10 @@ from slimreid.data.decode import crop_box, decode_file
 from slimreid.data.manifest import MANIFEST_NAME, Box, ImageRef, Manifest, Sample, Window, write_manifest
 from slimreid.data.simulate import sample_seed, simulate_spectra
 from slimreid.errors import ConfigError, DataError
+from slimreid.modalities import NIR, RGB, TIR
 
-SOURCE = "rgb"
-SIMULATED = ("nir", "tir")
+SOURCE = RGB
+SIMULATED = (NIR, TIR)
 ORIGIN = "real rgb, simulated nir/tir"
 """What results on such a set must be called."""
 

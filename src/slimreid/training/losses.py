@@ -18,7 +18,7 @@ from torch import Tensor
 
 from slimreid.config import LossConfig
 from slimreid.errors import ModelError
-from slimreid.models.reid_model import ReIDOutput
+from slimreid.models.reid_model import ORIGINAL, ReIDOutput
 
 MetricLoss = Callable[[Tensor, Tensor], Tensor]
 """features (B, D), identity (B,) -> scalar."""
@@ -119,12 +119,9 @@ class ReIDLoss:
                 weights |= {f"{head}/{name}": weight * self._weight(name) for name in found}
             if output.ratio_loss is not None:
                 losses[RATIO], weights[RATIO] = output.ratio_loss.float(), 1.0
-            # Connected to the graph even when every head sat out, so that a backward pass is possible.
-            total = next(iter(output.features.values())).float().sum() * 0 if not losses else None
-            for name, value in losses.items():
-                part = weights[name] * value
-                total = part if total is None else total + part
-        assert total is not None
+            parts = [weights[name] * value for name, value in losses.items()]
+            # Zero when every head sat out, but connected to the graph, so that a backward pass is possible.
+            total = torch.stack(parts).sum() if parts else output.features[ORIGINAL].float().sum() * 0
         return {**losses, TOTAL: total}
 
     def _weight(self, name: str) -> float:

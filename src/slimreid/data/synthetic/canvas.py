@@ -22,6 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
+from slimreid.modalities import NIR, RGB, TIR
+
 Array = NDArray[np.floating[Any]]
 Point = tuple[float, float]
 
@@ -29,7 +31,7 @@ MATERIAL = slice(0, 6)
 LIGHT = slice(0, 4)
 VISIBLE, NEAR, SUN, HEAT, OBJECT = slice(0, 3), 3, 4, 5, 6
 CHANNELS = 7
-SPECTRUM_CHANNELS: dict[str, slice] = {"rgb": VISIBLE, "nir": slice(3, 4), "tir": slice(4, 6)}
+SPECTRUM_CHANNELS: dict[str, slice] = {RGB: VISIBLE, NIR: slice(3, 4), TIR: slice(4, 6)}
 """Channels that decide how a material looks in each spectrum."""
 
 

@@ -17,9 +17,10 @@ from slimreid.data.synthetic.identity import Identity, draw_identities
 from slimreid.data.synthetic.options import SynthOptions
 from slimreid.data.synthetic.render import render_sample
 from slimreid.errors import ConfigError, DataError
+from slimreid.modalities import NIR, RGB, TIR
 
 SPLIT_FOLDERS = {"train": "train_171", "test": "test"}
-MODALITY_FOLDERS = {"rgb": "RGB", "nir": "NI", "tir": "TI"}
+MODALITY_FOLDERS = {RGB: "RGB", NIR: "NI", TIR: "TI"}
 MASKS, DESCRIPTION = "masks", "world.json"
 _QUALITY = 92
 _WORK = "painting the world"

@@ -18,6 +18,7 @@ from slimreid.data.synthetic.looks import (
     two_levels,
     with_sun,
 )
+from slimreid.modalities import NIR, RGB, TIR
 
 _LOWER = ("black", "charcoal", "navy", "blue", "grey", "beige", "olive", "brown", "white", "maroon")
 _SHOES = ("black", "brown", "white", "red", "grey")
@@ -106,5 +107,5 @@ def _person_tir(rng: Rng) -> Look:
     return make_look(**{part: with_sun(part, finish) for part, finish in parts.items()})
 
 
-PERSON_LOOKS: dict[str, Callable[[Rng], Look]] = {"rgb": _person_rgb, "nir": _person_nir, "tir": _person_tir}
+PERSON_LOOKS: dict[str, Callable[[Rng], Look]] = {RGB: _person_rgb, NIR: _person_nir, TIR: _person_tir}
 """How to draw the look in each spectrum."""

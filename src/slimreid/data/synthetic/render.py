@@ -21,6 +21,7 @@ from slimreid.data.synthetic.person_looks import PersonShape
 from slimreid.data.synthetic.scene import MARGIN, SUPERSAMPLE, Camera
 from slimreid.data.synthetic.sensor import CORE, SENSORS, shrink, to_bytes
 from slimreid.data.synthetic.vehicles import half_extent, paint_vehicle
+from slimreid.modalities import TIR
 
 _STREAM = 3
 
@@ -134,7 +135,7 @@ def _expose(
     for k, (spectrum, sensor) in enumerate(SENSORS.items()):
         down, right = (int(n) for n in rng.integers(-reach, reach + 1, size=2)) if k else (0, 0)
         small = shrink(_crop(options, canvas, down, right))
-        extra = {"core": CORE[options.objects]} if spectrum == "tir" else {}
+        extra = {"core": CORE[options.objects]} if spectrum == TIR else {}
         picture = sensor(small, camera, now, options.nuisances.sensor, rng, **extra)
         images[spectrum] = Image.fromarray(to_bytes(picture))
     return images

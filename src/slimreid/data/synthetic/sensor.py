@@ -11,6 +11,7 @@ from scipy import ndimage
 from slimreid.data.synthetic.canvas import HEAT, NEAR, OBJECT, SUN, VISIBLE, Array
 from slimreid.data.synthetic.conditions import Conditions, Rng
 from slimreid.data.synthetic.scene import SUPERSAMPLE, Camera
+from slimreid.modalities import NIR, RGB, TIR
 
 CORE = {"people": 34.0, "vehicles": 62.0}
 """Degrees Celsius of a material whose own heat is 1."""
@@ -94,7 +95,7 @@ def _noise(shape: tuple[int, ...], sigma: float, rng: Rng) -> Array:
     return noise
 
 
-SENSORS: dict[str, Callable[..., Array]] = {"rgb": expose_rgb, "nir": expose_nir, "tir": expose_tir}
+SENSORS: dict[str, Callable[..., Array]] = {RGB: expose_rgb, NIR: expose_nir, TIR: expose_tir}
 
 
 def to_bytes(picture: Array) -> NDArray[np.uint8]:

@@ -18,6 +18,7 @@ from slimreid.data.synthetic.looks import (
     two_levels,
     with_sun,
 )
+from slimreid.modalities import NIR, RGB, TIR
 
 _PAINT = ("plain", "plain", "plain", "band", "yoke", "logo", "half", "blotch", "hem")
 
@@ -109,8 +110,8 @@ def _vehicle_tir(rng: Rng) -> Look:
 
 
 VEHICLE_LOOKS: dict[str, Callable[[Rng], Look]] = {
-    "rgb": _vehicle_rgb,
-    "nir": _vehicle_nir,
-    "tir": _vehicle_tir,
+    RGB: _vehicle_rgb,
+    NIR: _vehicle_nir,
+    TIR: _vehicle_tir,
 }
 """How to draw the look in each spectrum."""
