@@ -34,6 +34,7 @@ def test_version_by_module_and_by_console_command(command):
         (["data", "synth", "w", "--identities", "many"], "identities"),
         (["data", "synth", "w", "--size", "big"], "HEIGHTxWIDTH"),
         (["data", "preview", "--transforms.heigth", "3"], "did you mean 'transforms.height'"),
+        (["data", "preview", "--transforms.heigh", "3"], "did you mean 'transforms.height'"),
         (["data", "preview", "--config", "none.yaml"], "none.yaml"),
         (["data", "preview"], "data.manifest is not set"),
     ],

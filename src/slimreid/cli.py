@@ -59,7 +59,7 @@ def _takes_config(command: Command) -> bool:
 
 
 def _parser(prog: str, about: str) -> ArgumentParser:
-    return _Parser(prog=prog, description=about, exit_on_error=False)
+    return _Parser(prog=prog, description=about, exit_on_error=False, allow_abbrev=False)
 
 
 def _add(parser: ArgumentParser, commands: Commands | Command, words: Sequence[str]) -> None:
@@ -100,8 +100,15 @@ def _run(commands: Commands, values: Any) -> int:
 
 
 def make_parser(arguments: Sequence[str]) -> tuple[ArgumentParser, list[str]]:
-    """The parser for these arguments, and the arguments in the form it takes them."""
+    """The parser for these arguments, and the arguments in the form it takes them.
+
+    Raises `ConfigError` for an old config that is refused.
+    """
     words = _config_first(list(arguments))
+    if words[:1] == ["train"]:
+        from slimreid.compat.demo_arguments import expand_demo
+
+        words = ["train", *expand_demo(words[1:])]
     parser = _parser("slimreid", "Re-identification across cameras and spectra, with patch slimming.")
     _add(parser, COMMANDS, words)
     return parser, words
@@ -114,15 +121,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"slimreid {__version__}")
         return 0
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    parser, arguments = make_parser(arguments)
-    if not arguments:
-        parser.print_help()
-        return 2
     try:
-        if arguments[0] == "train":
-            from slimreid.compat.demo_arguments import expand_demo
-
-            arguments = ["train", *expand_demo(arguments[1:])]
+        parser, arguments = make_parser(arguments)
+        if not arguments:
+            parser.print_help()
+            return 2
         values = parser.instantiate(parser.parse_args(arguments))
         return _run(COMMANDS, values)
     except (ArgumentError, ConfigError) as error:

@@ -77,21 +77,24 @@ def _small() -> Config:
 
 def make_config(manifest: Path, *overrides: str) -> Config:
     """The small config with some options changed; parsed by hand, as the real parser takes a while."""
-    config = _small()
-    for override in (f"data.manifest={manifest.as_posix()}", *overrides):
-        key, _, text = override.partition("=")
-        config = _replaced(config, key.split("."), text)
-    return config
+    pairs = [override.split("=", 1) for override in (f"data.manifest={manifest.as_posix()}", *overrides)]
+    return _replaced(_small(), [(key.split("."), text) for key, text in pairs])
 
 
-def _replaced(options: Any, path: list[str], text: str) -> Any:
-    name, *rest = path
-    if rest:
-        return replace(options, **{name: _replaced(getattr(options, name), rest, text)})
-    value = yaml.safe_load(text)
-    if isinstance(value, str) and isinstance(getattr(options, name), float):
-        value = float(value)  # YAML takes 1e-3 for text
-    return replace(options, **{name: tuple(value) if isinstance(value, list) else value})
+def _replaced(options: Any, changes: list[tuple[list[str], str]]) -> Any:
+    """All changes at once, so that options which belong together are checked together."""
+    values = {}
+    for (name, *rest), text in changes:
+        if rest:
+            values[name] = _replaced(
+                getattr(options, name), [(path[1:], t) for path, t in changes if path[0] == name]
+            )
+            continue
+        value = yaml.safe_load(text)
+        if isinstance(value, str) and isinstance(getattr(options, name), float):
+            value = float(value)  # YAML takes 1e-3 for text
+        values[name] = tuple(value) if isinstance(value, list) else value
+    return replace(options, **values)
 
 
 def read_metrics(run: Path, kind: str) -> list[dict[str, Any]]:

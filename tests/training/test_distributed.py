@@ -144,6 +144,12 @@ def test_whole_run_in_two_processes(pair, tmp_path):
     assert len(list((folder / "run" / "tensorboard").iterdir())) == 1, "only the main process writes"
 
 
+def test_two_processes_go_on_exactly(pair):
+    folder, _ = pair
+    for name in ("model.safetensors", "metrics.jsonl", "checkpoints/epoch_0002/training.safetensors"):
+        assert (folder / "again" / name).read_bytes() == (folder / "whole" / name).read_bytes(), name
+
+
 def test_a_lone_process_needs_no_messages():
     rows = torch.rand(3, 2, requires_grad=True)
     assert gather_rows(rows) is rows

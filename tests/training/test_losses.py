@@ -126,7 +126,7 @@ def expected_total(output, labels, config, weights, metric):
         ({"metric": "supcon"}, lambda x, y: reference.supcon(x, y, 0.1)),
         ({"metric": "supcon", "temperature": 0.5}, lambda x, y: reference.supcon(x, y, 0.5)),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, dict) else "plain",
 )
 def test_every_option_reaches_the_total(change, metric):
     config = LossConfig(**change)

@@ -2,7 +2,8 @@
 
 Usage: two_process_driver.py FOLDER, where cases.json holds {name: [override, ...]} and `set`, `set_missing`
 the datasets. Writes <name>_<rank>.safetensors with gradients and buffers, and <name>_<rank>.json with the
-named losses; then trains with the command line in FOLDER/run.
+named losses; then trains in FOLDER/whole, goes on from its first epoch in FOLDER/again, and trains with the
+command line in FOLDER/run.
 """
 
 import json
@@ -27,6 +28,9 @@ from slimreid.training.distributed import (
 )
 from slimreid.training.learner import Learner
 from slimreid.training.seeding import numeric_mode
+from slimreid.training.trainer import train
+
+RESUMED = ("train.save_every=1", "optim.ema=0.9", "model.slimming.estimator=gumbel", "train.sync_heads=false")
 
 
 @contextmanager
@@ -93,6 +97,9 @@ def main():
         }
         save_file(tensors, folder / f"{name}_{processes.rank}.safetensors")
         (folder / f"{name}_{processes.rank}.json").write_text(json.dumps(losses))
+    config = make_config(folder / "set" / "manifest.csv", *RESUMED)
+    train(config, folder / "whole")
+    train(config, folder / "again", str(folder / "whole" / "checkpoints" / "epoch_0001"))
     options = [f"--{option}" for option in (*SMALL, f"data.manifest={folder}/set/manifest.csv")]
     code = slimreid(["train", "--output", str(folder / "run"), *options])
     assert code == 0

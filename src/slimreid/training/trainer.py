@@ -138,6 +138,15 @@ class Trainer:
         self.metrics = MetricsFile(self.output, length, self.epoch)
         curves = TensorBoardFiles(self.output / TENSORBOARD, self.step)
         self.watchers = [self.metrics, curves, *self.watchers]
+        dataset = self.loader.dataset
+        logger.info(
+            "%d samples of %d identities in %s; %d process(es) on %s",
+            len(dataset),
+            dataset.codebook.num_classes,
+            "+".join(dataset.modalities),
+            self.processes.count,
+            self.processes.device,
+        )
         plan = Plan(self.config.train.epochs, self.learner.updates_per_epoch, self.epoch)
         for watcher in self.watchers:
             watcher.start(plan)
