@@ -1,5 +1,7 @@
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,10 @@ def test_version_by_module_and_by_console_command(command):
         (["data", "preview", "--transforms.heigh", "3"], "did you mean 'transforms.height'"),
         (["data", "preview", "--config", "none.yaml"], "none.yaml"),
         (["data", "preview"], "data.manifest is not set"),
+        (["data", "preview", "--batches", "0"], "batches must be at least 1"),
+        (["data", "sheet", "w", "--identities", "-1"], "identities must be at least 1"),
+        (["data", "check", "w", "--protokol", "camera"], "did you mean 'protocol'"),
+        (["data", "synth", "new", "--val-identities", "5"], "val_identities"),
     ],
 )
 def test_wrong_usage_is_one_clear_message(arguments, message, capsys):
@@ -45,6 +51,64 @@ def test_wrong_usage_is_one_clear_message(arguments, message, capsys):
     assert message in err
     assert "--help'" in err
     assert "Traceback" not in err + out
+
+
+@pytest.mark.parametrize("command", [["data", "preview"], ["train"], ["model", "summary"]])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("data:\n  manifst: w", "unknown option 'data.manifst'; did you mean 'data.manifest'"),
+        ("transfroms:\n  height: 3", "did you mean 'transforms'"),
+        ("data: 3", "'data' is a section"),
+        ("", "key: value"),
+        ("a: [", "not a YAML file"),
+    ],
+)
+def test_wrong_config_files_are_one_clear_message(command, text, message, capsys, tmp_path):
+    (tmp_path / "bad.yaml").write_text(text)
+    for form in (
+        [tmp_path / "bad.yaml"],
+        ["--config", tmp_path / "bad.yaml"],
+        [f"--config={tmp_path / 'bad.yaml'}"],
+    ):
+        code, out, err = run(*command, *form, capsys=capsys)
+        assert code == 2
+        assert message in err
+        assert "Traceback" not in err + out
+
+
+def test_places_that_cannot_be_written_are_named(small_set, capsys, tmp_path):
+    for arguments in (
+        [
+            "data",
+            "import",
+            small_set.parent,
+            "--template",
+            "{modality}/{identity}_{camera}_{}",
+            "--split",
+            "gallery",
+        ],
+        ["data", "sheet", small_set],
+    ):
+        code, _, err = run(*arguments, "--out", small_set / "x.png", capsys=capsys)
+        assert code == 1
+        assert "manifest.csv" in err
+    code, _, err = run("data", "synth", small_set / "x", capsys=capsys)
+    assert code == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_sigterm_cleans_up(tmp_path):
+    command = [sys.executable, "-m", "slimreid", "data", "synth", str(tmp_path / "w"), "--identities", "400"]
+    process = subprocess.Popen([*command, "--workers", "2"], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(".w.partial*/train_171/RGB/*.jpg")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert "stopped" in err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_wrong_data_is_one_clear_message(capsys, tmp_path):

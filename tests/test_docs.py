@@ -14,7 +14,9 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def blocks(page, *languages):
-    return [code for language, code in FENCE.findall(page.read_text(encoding="utf-8")) if language in languages]
+    return [
+        code for language, code in FENCE.findall(page.read_text(encoding="utf-8")) if language in languages
+    ]
 
 
 def commands(page):
@@ -28,7 +30,9 @@ def commands(page):
 ALL = [(page.name, words) for page in PAGES for words in commands(page)]
 
 
-@pytest.mark.parametrize(("page", "words"), ALL, ids=lambda value: value if isinstance(value, str) else " ".join(value))
+@pytest.mark.parametrize(
+    ("page", "words"), ALL, ids=lambda value: value if isinstance(value, str) else " ".join(value)
+)
 def test_commands_exist_with_these_options(page, words, monkeypatch):
     monkeypatch.chdir(ROOT)
     if "--help" in words or words == ["--version"]:

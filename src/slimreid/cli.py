@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import inspect
 import logging
+import signal
 import sys
 from argparse import ArgumentError
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from jsonargparse import ArgumentParser
@@ -102,9 +105,11 @@ def _run(commands: Commands, values: Any) -> int:
 def make_parser(arguments: Sequence[str]) -> tuple[ArgumentParser, list[str]]:
     """The parser for these arguments, and the arguments in the form it takes them.
 
-    Raises `ConfigError` for an old config that is refused.
+    Raises `ConfigError` for a config file that cannot be read or has unknown keys, or an old one that is
+    refused.
     """
     words = _config_first(list(arguments))
+    _check_configs(words)
     if words[:1] == ["train"]:
         from slimreid.compat.demo_arguments import expand_demo
 
@@ -114,6 +119,21 @@ def make_parser(arguments: Sequence[str]) -> tuple[ArgumentParser, list[str]]:
     return parser, words
 
 
+def _check_configs(words: Sequence[str]) -> None:
+    """Read the config files ourselves first: the parser does not say which key of a file is unknown."""
+    command = _find_command(words)
+    if not callable(command) or not _takes_config(command):
+        return
+    from slimreid.config_io import check_config_file
+
+    for at, word in enumerate(words):
+        name, _, value = word.partition("=")
+        if name == "--config":
+            file = value or (words[at + 1] if at + 1 < len(words) else "")
+            if file:
+                check_config_file(Path(file))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 good, 1 wrong data or a failed check, 2 wrong usage."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
@@ -121,6 +141,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"slimreid {__version__}")
         return 0
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    with suppress(ValueError):  # not in the main thread: whoever started us handles signals
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         parser, arguments = make_parser(arguments)
         if not arguments:
@@ -129,38 +151,65 @@ def main(arguments: Sequence[str] | None = None) -> int:
         values = parser.instantiate(parser.parse_args(arguments))
         return _run(COMMANDS, values)
     except (ArgumentError, ConfigError) as error:
-        _complain(f"{_explained(error)}\nsee '{_command_words(arguments)} --help'")
+        _complain(f"{_explained(error, arguments)}\nsee '{_command_words(arguments)} --help'")
         return 2
     except SlimReIDError as error:
         _complain(str(error))
         return 1
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         _complain("stopped")
-        return 130
+        return 143 if isinstance(error, Terminated) else 130
     except BrokenPipeError:  # e.g. piped into head
         sys.stderr.close()
         return 141
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _complain(f"{where}{error.strerror or error}; choose another place or mend it")
+        return 1
 
 
 def _config_first(arguments: list[str]) -> list[str]:
     """Let `command file.yaml` stand for `command --config file.yaml`, where a command takes a config."""
-    entry: Command | tuple[str, Commands] | None = ("", COMMANDS)
-    for at, word in enumerate(arguments):
-        if isinstance(entry, tuple):
-            entry = entry[1].get(word)
-            continue
-        if entry is not None and _takes_config(entry) and word.endswith((".yaml", ".yml")):
-            return [*arguments[:at], "--config", *arguments[at:]]
-        break
-    return arguments
+    command = _find_command(arguments)
+    at = len(_command_words(arguments).split()) - 1
+    if not callable(command) or not _takes_config(command) or at >= len(arguments):
+        return arguments
+    word = arguments[at]
+    if word.startswith("-") or not word.endswith((".yaml", ".yml")):
+        return arguments
+    return [*arguments[:at], "--config", *arguments[at:]]
 
 
-def _explained(error: Exception) -> str:
+def _explained(error: Exception, arguments: Sequence[str]) -> str:
+    """The complaint, with the nearest option of the command where one is unknown."""
     if not isinstance(error, ArgumentError):
         return str(error)
     from slimreid.config_io import explain, known_keys
 
-    return explain(str(error), known_keys())
+    command = _find_command(arguments)
+    known = []
+    if callable(command):
+        known = [name.replace("_", "-") for name in inspect.signature(command).parameters]
+        known += known_keys() if _takes_config(command) else []
+    return explain(str(error), known)
+
+
+def _find_command(arguments: Sequence[str]) -> Command | tuple[str, Commands] | None:
+    """What the first words name: a command, a group of them, or nothing."""
+    entry: Command | tuple[str, Commands] | None = ("", COMMANDS)
+    for word in arguments:
+        if not isinstance(entry, tuple):
+            break
+        entry = entry[1].get(word)
+    return entry
+
+
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end (SIGTERM); it cleans up as after Ctrl-C."""
+
+
+def _terminate(*_: object) -> None:
+    raise Terminated
 
 
 def _command_words(arguments: Sequence[str]) -> str:

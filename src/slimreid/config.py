@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from slimreid.errors import ConfigError
-from slimreid.modalities import declare
+from slimreid.modalities import declare, find_modality
 from slimreid.models.sizes import vit_config
 from slimreid.slimming.presets import SlimmingOptions
 
@@ -42,6 +42,9 @@ class DataConfig:
             raise ConfigError(f"data.workers must not be negative, not {self.workers}")
         if self.cache_dir and self.cache != "disk":
             raise ConfigError("data.cache_dir is set but data.cache is not 'disk'; set both or neither")
+        if self.windows is not None:
+            named = {find_modality(name) or name: window for name, window in self.windows.items()}
+            object.__setattr__(self, "windows", named)
         for name, (low, high) in (self.windows or {}).items():
             if not low < high:
                 raise ConfigError(
@@ -151,6 +154,8 @@ class ModelConfig:
     """Enrich each global feature by the mean of its patches."""
     fusion: Literal["none", "sdtps", "hdm", "hdm_atmoe"] = "sdtps"
     """Second branch: none, slimmed tokens, or DeMo's fusion with or without experts."""
+    original_weight: float = 1.0
+    """Weight of the losses of the original branch."""
     fusion_weight: float = 1.0
     """Weight of the losses of the second branch."""
     heads: Literal["direct", "split"] = "direct"
@@ -168,8 +173,14 @@ class ModelConfig:
         vit_config(self.backbone)
         if not 0 <= self.drop_path < 1:
             raise ConfigError(f"model.drop_path must be in [0, 1), not {self.drop_path}")
-        if self.fusion_weight < 0:
-            raise ConfigError(f"model.fusion_weight must not be negative, not {self.fusion_weight}")
+        for name in ("original_weight", "fusion_weight"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"model.{name} must not be negative, not {getattr(self, name)}")
+        if self.original_weight == 0 and (self.fusion == "none" or self.fusion_weight == 0):
+            raise ConfigError(
+                "model.original_weight is 0 and there is no second branch with a model.fusion_weight over 0: "
+                "nothing would be learned"
+            )
         if self.moe_heads < 1:
             raise ConfigError(f"model.moe_heads must be at least 1, not {self.moe_heads}")
         if self.slimming.merge == "dual":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from argparse import ArgumentError
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,42 @@ def load_config(files: Sequence[Path | str] = (), overrides: Iterable[str] = ())
     """
     parser = ArgumentParser(exit_on_error=False)
     add_config_options(parser)
+    for file in files:
+        check_config_file(Path(file))
     arguments = [part for file in files for part in ("--config", str(file))]
     arguments += [f"--{override}" for override in overrides]
     try:
         return to_config(parser.instantiate(parser.parse_args(arguments)))
     except ArgumentError as error:
         raise ConfigError(explain(str(error), known_keys())) from None
+
+
+def check_config_file(path: Path) -> None:
+    """Raise `ConfigError` for a YAML file that cannot be read or has an unknown key, with the nearest."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not a YAML file ({error})") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: a config holds 'key: value' lines, such as seed: 0")
+    known = known_keys()
+    parts = [key.split(".")[:-1] for key in known]
+    sections = {".".join(part[:n]) for part in parts for n in range(1, len(part) + 1)}
+
+    def check(values: Mapping[Any, Any], prefix: str) -> None:
+        for name, value in values.items():
+            key = f"{prefix}{name}"
+            if key in known:
+                continue
+            if key not in sections:
+                raise ConfigError(f"{path}: unknown option '{key}'{_nearest(key, [*known, *sections])}")
+            if not isinstance(value, dict):
+                raise ConfigError(f"{path}: '{key}' is a section with options of its own, not {value!r}")
+            check(value, f"{key}.")
+
+    check(values, "")
 
 
 def to_config(values: Any) -> Config:
@@ -72,10 +102,13 @@ def explain(message: str, known: Sequence[str]) -> str:
         if match:
             groups = match.groupdict()
             key = f"{groups['group']}.{groups['key']}" if "group" in groups else groups["key"]
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
-            return f"unknown option '{key}'{hint}"
+            return f"unknown option '{key}'{_nearest(key, known)}"
     return message
+
+
+def _nearest(key: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def save_config(config: Config, folder: Path) -> Path:

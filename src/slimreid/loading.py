@@ -119,12 +119,43 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ModelError(
             f"{path}: safetensors without SlimReID's header; backbone weights go to model.pretrained"
         )
-    header: dict[str, Any] = json.loads(metadata[_HEADER])
-    if header["format"] > FORMAT:
-        raise ModelError(f"{path}: written by SlimReID {header['slimreid']}, which is newer; update SlimReID")
+    header = _header(path, metadata[_HEADER])
     if fingerprint(state) != header["fingerprint"]:
         raise ModelError(f"{path}: the weights do not match their fingerprint; the file is damaged")
     return state, header
+
+
+def _header(path: Path, text: str) -> dict[str, Any]:
+    """Read and check the header; raises `ModelError` if it is damaged or of a newer version."""
+    damaged = f"{path}: its header is damaged"
+    try:
+        header = json.loads(text)
+    except ValueError as error:
+        raise ModelError(f"{damaged} ({error}); copy or download the file again") from None
+    number = header.get("format") if isinstance(header, dict) else None
+    if not isinstance(number, int):
+        raise ModelError(f"{damaged}: no 'format'; copy or download the file again")
+    if number > FORMAT:
+        raise ModelError(
+            f"{path}: written by SlimReID {header.get('slimreid')}, which is newer; update SlimReID"
+        )
+    for name, kind in _KINDS.items():
+        if not isinstance(header.get(name), kind):
+            raise ModelError(f"{damaged}: '{name}' is {header.get(name)!r}; copy or download the file again")
+    found: dict[str, Any] = header
+    return found
+
+
+_KINDS: dict[str, type] = {
+    "fingerprint": str,
+    "config": dict,
+    "modalities": list,
+    "identities": list,
+    "cameras": list,
+    "epoch": int,
+    "select_on": str,
+}
+"""What every header must hold."""
 
 
 def _card(path: Path, header: Mapping[str, Any]) -> ModelCard:

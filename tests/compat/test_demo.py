@@ -1,12 +1,15 @@
+import re
+
 import pytest
 import torch
 from torch.testing import assert_close
 
 from slimreid.compat.demo import convert_demo_state, flatten, load_demo_checkpoint, read_demo_options
 from slimreid.compat.demo_keys import OLD_KEYS
+from slimreid.compat.demo_values import check_value
 from slimreid.config import Config
 from slimreid.config_io import known_keys
-from slimreid.errors import ConfigError, ModelError
+from slimreid.errors import ConfigError, ModelError, SlimReIDWarning
 from slimreid.slimming import slimming_options
 
 GOLDEN = ("demo_baseline", "demo_sdtps", "demo_moe")
@@ -275,3 +278,88 @@ def test_unknown_state_keys_are_listed():
     assert list(converted) == ["global_local.rgb.norm.weight"]
     assert strangers == ["odd"]
     assert Config().model.fusion == "sdtps"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("MODEL.STRIDE_SIZE", 16),
+        ("MODEL.STRIDE_SIZE", [16, "a"]),
+        ("INPUT.SIZE_TRAIN", 256),
+        ("INPUT.SIZE_TRAIN", [256]),
+        ("DATALOADER.NUM_INSTANCE", 0),
+        ("DATALOADER.NUM_INSTANCE", None),
+        ("SOLVER.IMS_PER_BATCH", "abc"),
+        ("SOLVER.IMS_PER_BATCH", 0),
+        ("SOLVER.BASE_LR", "abc"),
+        ("SOLVER.BASE_LR", float("nan")),
+        ("SOLVER.SEED", True),
+        ("INPUT.PIXEL_STD", ["a", "b"]),
+        ("INPUT.PIXEL_STD", [0.5, 0.5]),
+        ("MODEL.TRANSFORMER_TYPE", [1]),
+        ("MODEL.SDTPS_SPARSE_RATIO", "abc"),
+        ("MODEL.HDM", "yes please"),
+        ("MODEL.DIRECT", 2),
+        ("MODEL.PRETRAIN_PATH_T", 3),
+        ("MODEL.IF_LABELSMOOTH", "of"),
+        ("MODEL.IF_LABELSMOOTH", 1),
+    ],
+)
+def test_values_of_a_wrong_kind_are_refused_by_key(key, value):
+    with pytest.raises(ConfigError, match=key.replace(".", r"\.")):
+        read_demo_options({"MODEL.TRANSFORMER_TYPE": "vit_base_patch16_224", key: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "ours", "expected"),
+    [
+        ("INPUT.PIXEL_MEAN", 0.4, "transforms.mean", 0.4),
+        ("INPUT.PIXEL_STD", (0.2, 0.2, 0.2), "transforms.std", 0.2),
+        ("SOLVER.BASE_LR", "1e-4", "optim.lr", 1e-4),
+        ("SOLVER.MARGIN", 1, "loss.margin", 1),
+        ("MODEL.HDM", 1, "model.fusion", "hdm"),
+        ("MODEL.DIRECT", False, "model.heads", "split"),
+        ("MODEL.IF_LABELSMOOTH", True, "loss.label_smoothing", 0.1),
+        ("MODEL.IF_LABELSMOOTH", False, "loss.label_smoothing", 0.0),
+        ("MODEL.PRETRAIN_PATH_T", "w.pt", "model.pretrained", "w.pt"),
+    ],
+)
+def test_values_that_can_be_read_otherwise(key, value, ours, expected):
+    assert read_demo_options({key: value}).values[ours] == expected
+
+
+def test_every_default_is_of_its_own_kind():
+    for key, known in OLD_KEYS.items():
+        if not known.dead:
+            assert check_value(key, known.default) == known.default
+
+
+def test_unknown_options_of_a_checkpoint_are_warned_of_and_dead_ones_logged(caplog):
+    options = {
+        "MODEL.TRANSFORMER_TYPE": "vit_base_patch16_224",
+        "INPUT.SIZE_TRAIN": [64, 32],
+        "MODEL.HDN": True,
+        "MODEL.DIST_TRAIN": True,
+    }
+    with (
+        caplog.at_level("INFO", "slimreid"),
+        pytest.warns(SlimReIDWarning, match=r"MODEL\.HDN \(did you mean MODEL\.HDM\?\)") as caught,
+    ):
+        load_demo_checkpoint(imagenet_checkpoint(), options, 5, 3)
+    assert len(caught) == 1
+    assert any("MODEL.DIST_TRAIN" in record.getMessage() for record in caplog.records)
+
+
+def test_missing_tokens_and_experts_are_listed(parity):
+    golden = torch.load(parity / "demo_moe.pt", weights_only=True)
+    experts = [key for key in golden["state_dict"] if ".expertHead." in key]
+    tokens = [key for key in golden["state_dict"] if key.endswith("_token")]
+    assert experts
+    assert len(tokens) == 7
+    for lost in (experts[0], experts[-1], tokens[2]):
+        state = {key: value for key, value in golden["state_dict"].items() if key != lost}
+        with pytest.raises(ModelError, match=re.escape(f"missing '{lost}'")):
+            load(golden, state)
+    stranger = {**golden["state_dict"], "generalFusion.odd_token": torch.zeros(1)}
+    with pytest.raises(ModelError, match=r"no place for 'generalFusion\.odd_token'"):
+        load(golden, stranger)

@@ -149,6 +149,22 @@ def test_command_line(rows, tmp_path, write_csv, capsys):
     assert report["counts"][0]["samples"] == 4
 
 
+def test_a_header_without_rows_is_an_error(run):
+    assert "no rows" in messages(run([]))[0]
+
+
+def test_a_path_that_cannot_exist(rows, run):
+    rows[0] = rows[0].replace("rgb/0_1.png", "rgb/0\0_1.png")
+    assert "row 2" in messages(run(rows))[0]
+
+
+def test_json_also_when_the_table_cannot_be_read(tmp_path, capsys):
+    assert main(["data", "check", str(tmp_path / "none.csv"), "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is False
+    assert "none.csv" in report["error"]
+
+
 def test_table_that_cannot_be_read(tmp_path):
     with pytest.raises(DataError, match="no such manifest"):
         check_dataset(tmp_path / "none.csv")

@@ -217,6 +217,12 @@ def test_spectra_of_another_shape_are_refused(tmp_path, write_image, write_csv):
         dataset[1]
 
 
+def test_windows_are_for_spectra_the_data_has(small_set):
+    assert make_config(small_set, windows={"thermal": (0, 9)}).data.windows == {"tir": (0, 9)}
+    with pytest.raises(ConfigError, match=r"data\.windows\.tirr: the data has rgb, nir, tir only"):
+        eval_loader(make_config(small_set, windows={"tirr": (0, 9)}), ["query"])
+
+
 def test_wishes_that_cannot_be_met(small_set):
     with pytest.raises(DataError, match="no rows of split val"):
         eval_loader(make_config(small_set), ["val"])

@@ -163,8 +163,10 @@ def test_template_of_ones_own(tmp_path, write_image):
     ).manifest.samples
     assert (sample.split, sample.identity, sample.camera, sample.scene) == ("train", "bob", "3", "A")
     assert set(sample.images) == {"rgb", "depth"}
-    with pytest.raises(ConfigError, match="unknown modality 'depth'"):
+    with pytest.raises(DataError, match=r"depth.*unknown modality 'depth'.*--modalities rgb,depth"):
         import_layout(tmp_path, "folder", template=template)
+    with pytest.raises(DataError, match="no image of 'event' was found"):
+        import_layout(tmp_path, "folder", template=template, modalities=["rgb", "event"])
 
 
 def test_wrong_root_shows_both_trees(tmp_path, write_image):

@@ -38,6 +38,7 @@ def test_spreadsheet_byte_order_mark_and_blank_lines(tmp_path):
 def test_modalities_choose_and_declare_columns(tmp_path, write_csv):
     path = write_csv(tmp_path / "m.csv", "split,identity,camera,rgb,nir,depth", "train,1,1,a,b,c")
     assert set(read_manifest(path, ["rgb", "depth"]).samples[0].images) == {"rgb", "depth"}
+    assert set(read_manifest(path, ["nir"]).samples[0].images) == {"nir"}, "others may be left out"
     with pytest.raises(DataError, match="unknown column 'depth'"):
         read_manifest(path)
     with pytest.raises(DataError, match="no path column 'event'"):
@@ -74,6 +75,9 @@ def test_wrong_headers(tmp_path, write_csv, header, message):
         ("train,1,1,a", "row 3: 4 cells, but the header has 6"),
         ("train,1,1,a,1 2 3,", "row 3: 'rgb': '1 2 3' is not 4 numbers"),
         ("train,1,1,a,5 0 5 9,", "row 3: box of 'rgb' is empty"),
+        ("train,1,1,a,0 0 0.5 0.5,", "row 3: box of 'rgb' is empty"),
+        ("train,1,1,a,0 0 inf inf,", "row 3: 'rgb': '0 0 inf inf' is not 4 numbers"),
+        ("train,1,1,a,,0 inf", "row 3: 'rgb': '0 inf' is not 2 numbers"),
         ("train,1,1,a,,9 2", "row 3: window of 'rgb' is empty"),
         ("train,1,1,a,,x y", "row 3: 'rgb': 'x y' is not 2 numbers"),
     ],

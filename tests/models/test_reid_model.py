@@ -202,6 +202,9 @@ def test_unknown_cameras_get_the_mean_with_one_warning():
         ((images(2), None, torch.ones(2, 3)), "present must be bool"),
         ((images(2), None, torch.tensor([[True] * 3, [False] * 3])), "sample 1 .* no image"),
         (({"rgb": torch.zeros(2, 3, *SIZE)}, None, torch.tensor([[False, True, True]] * 2)), "sample 0"),
+        ((images(2), torch.arange(5)), r"cameras must be int64 \(2,\), not torch.int64 \(5,\)"),
+        ((images(2), torch.zeros(2)), r"cameras must be int64 \(2,\), not torch.float32"),
+        (({"rgb": torch.zeros(2, 3, *SIZE, dtype=torch.uint8)},), "'rgb' must be floating-point"),
     ],
 )
 def test_inputs_that_do_not_fit(arguments, message):
@@ -218,6 +221,13 @@ def test_inputs_that_do_not_fit(arguments, message):
         ({"drop_path": 1.0}, "drop_path"),
         ({"moe_heads": 0}, "moe_heads"),
         ({"fusion_weight": -1.0}, "fusion_weight"),
+        ({"original_weight": -1.0}, "original_weight"),
+        ({"original_weight": float("nan")}, "original_weight"),
+        ({"original_weight": 0.0, "fusion_weight": 0.0}, "nothing would be learned"),
+        ({"original_weight": 0.0, "fusion": "none"}, "nothing would be learned"),
+        ({"names": ("rgb", "own")}, "'own' cannot be the name"),
+        ({"names": ("rgb", "a.b"), "fusion": "none"}, "'a.b' cannot be the name"),
+        ({"cameras": -1}, "cameras must not be negative"),
         ({"fusion": "hdm_atmoe", "moe_heads": 7}, "moe_heads 7"),
     ],
 )
@@ -325,3 +335,34 @@ def test_subsets_cover_all_pairs():
     features = [model({n: x[n] for n in s}, cameras(2)).features["both"] for s in all_subsets(NAMES)]
     for a, b in itertools.combinations(features, 2):
         assert (F.normalize(a, dim=1) @ F.normalize(b, dim=1).T).isfinite().all()
+
+
+@pytest.mark.parametrize("names", [("nir",), ("rgb", "tir"), NAMES])
+@pytest.mark.parametrize("missing", ["skip", "zeros"])
+def test_an_empty_batch_of_any_subset_gives_empty_features(names, missing):
+    model = make(missing=missing).eval()
+    out = model(images(0, names), torch.zeros(0, dtype=torch.int64))
+    assert {name: tuple(f.shape) for name, f in out.features.items()} == {
+        name: (0, size) for name, size in model.sizes.items()
+    }
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_one_sample_cannot_be_trained_on_but_embedded(fusion):
+    model = make(fusion=fusion)
+    with pytest.raises(ModelError, match="training needs at least two samples in a batch, not 1"):
+        model.train()(images(1), cameras(1))
+    assert len(model.eval()(images(1), cameras(1)).features["both"]) == 1
+
+
+@pytest.mark.parametrize("classes", [0, -1])
+def test_a_model_needs_a_class(classes):
+    with pytest.raises(ConfigError, match=f"classes must be at least 1, not {classes}"):
+        build_model(ModelConfig(backbone="nano"), SIZE, NAMES, classes)
+
+
+def test_weights_of_branches_reach_the_loss():
+    model = make(original_weight=0.25, fusion_weight=0.5)
+    assert model.branch_weights == {"original": 0.25, "slimmed": 0.5}
+    assert make(original_weight=0.0).branch_weights == {"original": 0.0, "slimmed": 1.0}
+    assert make(original_weight=2.0, fusion="none").branch_weights == {"original": 2.0}

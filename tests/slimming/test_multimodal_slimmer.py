@@ -276,3 +276,14 @@ def test_single_streams_compile_too(name):
     compiled = torch.compile(slimmer, fullgraph=True, backend="eager")
     stream = (patches[:, 0].contiguous(), vectors[:, 0], vectors[:, 1:])
     torch.testing.assert_close(compiled(*stream).tokens, slimmer(*stream).tokens)
+
+
+@pytest.mark.parametrize("name", ["own", "learned", "shared", "a.b", "", "keys", "training"])
+def test_names_that_clash_are_refused(name):
+    with pytest.raises(ConfigError, match=f"'{name}' cannot be the name of a modality"):
+        MultiModalSlimmer(8, ("rgb", name), num_patches=4)
+
+
+def test_no_patches_are_refused():
+    with pytest.raises(ModelError, match="N ≥ 1"):
+        MultiModalSlimmer(8, ("rgb", "tir"), num_patches=4)(torch.zeros(2, 2, 0, 8), torch.zeros(2, 2, 8))

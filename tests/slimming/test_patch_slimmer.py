@@ -260,3 +260,15 @@ def test_what_is_missing_is_named():
     with pytest.raises(ModelError, match="2 guides"):
         PatchSlimmer(16, "seps_paper", num_patches=10)(patches, own, guides[:, :1])
     assert slimmer(patches, own).tokens.shape == (2, 5, 16)
+
+
+def test_no_patches_and_integer_presence_are_refused():
+    slimmer = PatchSlimmer(8, num_patches=4)
+    with pytest.raises(ModelError, match="N ≥ 1"):
+        slimmer(torch.zeros(2, 0, 8), torch.zeros(2, 8))
+    patches, own, guides = torch.randn(2, 4, 8), torch.randn(2, 8), torch.randn(2, 3, 8)
+    for present in (torch.ones(2, 3, dtype=torch.int64), torch.ones(2, 2, dtype=torch.bool)):
+        with pytest.raises(ModelError, match=r"presence of 3 guides must be bool \(2, 3\)"):
+            slimmer(patches, own, guides, present)
+    with pytest.raises(ConfigError, match="tau: inf"):
+        PatchSlimmer(8, num_patches=4, tau=float("inf"))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference import slimming as reference
-from slimreid.errors import ModelError
+from slimreid.errors import ConfigError, ModelError
 from slimreid.slimming import PatchScorer, min_max, score_patches, similarities
 
 
@@ -141,3 +141,16 @@ def test_shapes_that_do_not_fit_are_refused():
         score_patches(None, torch.rand(2, 5), torch.rand(2, 1, 5), present=torch.ones(2, 2, dtype=torch.bool))
     with pytest.raises(ModelError, match="guides must be"):
         similarities(torch.rand(2, 5, 3), torch.rand(2, 1, 4))
+
+
+def test_no_patches_integer_presence_and_clashing_names_are_refused():
+    own, guides = torch.rand(2, 4), torch.rand(2, 3, 4)
+    with pytest.raises(ModelError, match="no patch"):
+        min_max(torch.zeros(2, 0))
+    with pytest.raises(ModelError, match="no patch"):
+        score_patches(None, own[:, :0], guides[..., :0])
+    with pytest.raises(ModelError, match=r"must be bool \(2, 3\), not torch.int64"):
+        score_patches(None, own, guides, present=torch.ones(2, 3, dtype=torch.int64))
+    for names in (("a", "b", "own"), ("a", "b", "learned"), ("a", "b", "b"), ("a", "b")):
+        with pytest.raises(ConfigError, match="names of 3 guides"):
+            score_patches(None, own, guides, names=names)

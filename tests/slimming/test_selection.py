@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference import slimming as reference
-from slimreid.errors import ModelError
+from slimreid.errors import ConfigError, ModelError
 from slimreid.slimming import keep_top_patches, kept_count, merged_count, stable_top
 
 
@@ -118,3 +118,19 @@ def test_sources_are_passed_on():
 def test_shapes_that_do_not_fit_are_refused(patches, scores):
     with pytest.raises(ModelError, match="patches must be"):
         keep_top_patches(torch.rand(patches), torch.rand(scores), 0.5)
+
+
+@pytest.mark.parametrize("ratio", [0.0, -0.5, 1.5, float("nan")])
+def test_shares_out_of_range_are_refused(ratio):
+    with pytest.raises(ConfigError, match="keep_ratio"):
+        keep_top_patches(torch.zeros(1, 4, 2), torch.zeros(1, 4), ratio)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_unknown_estimators_and_temperatures_are_refused(training):
+    x, scores = torch.zeros(1, 4, 2), torch.zeros(1, 4)
+    with pytest.raises(ConfigError, match="estimator: 'bogus' is unknown"):
+        keep_top_patches(x, scores, 0.5, estimator="bogus", training=training)
+    for tau in (0.0, float("inf")):
+        with pytest.raises(ConfigError, match="tau"):
+            keep_top_patches(x, scores, 0.5, estimator="gumbel", tau=tau, training=training)

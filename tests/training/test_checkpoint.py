@@ -113,7 +113,7 @@ def test_interrupted_removal_is_made_up_for(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(module.shutil, "rmtree", lambda path, **_: None)
         small_save(store, 2)
-    (store.folder / ".index.json.abc.tmp").write_text("torn")
+    (store.folder / ".index.json.abcdefgh.tmp").write_text("torn")
     assert set(names(store)) == {"epoch_0001", "epoch_0002"}
     small_save(store, 3)
     assert names(store) == {"epoch_0003": WHOLE}

@@ -12,6 +12,7 @@ import yaml
 from run_cases import SMALL, write_set
 
 from slimreid.cli import main
+from slimreid.compat.demo import read_demo_options
 from slimreid.compat.demo_arguments import expand_demo, read_demo_file
 from slimreid.config_io import load_config
 from slimreid.errors import ConfigError
@@ -82,6 +83,7 @@ def test_choice_on_test_is_shown(config_file, tmp_path, capsys):
         (["--batch.identities", "30"], 2, "more than the 6 identities"),
         (["--model.pretrained", "none.pth"], 1, "none.pth"),
         (["--optim.lr", "1e30"], 1, "not finite in epoch 1"),
+        (["--optim.lr", "1e30"], 1, "there is no checkpoint yet"),
     ],
 )
 def test_mistakes_end_in_one_clear_message(config_file, tmp_path, capsys, arguments, code, message):
@@ -174,6 +176,9 @@ def test_old_command_line_trains(old_file, manifest, tmp_path, capsys):
         (["MODEL.PROMPT", "True"], "MODEL.PROMPT is True: prompt tuning is not part"),
         (["MODEL.USE_SDTPS"], "'MODEL.USE_SDTPS' has no value"),
         (["MODEL.TRANSFORMER_TYPE", "t2t"], "is not one of ViT-B-16"),
+        (["MODEL.HDM", "[1"], "MODEL.HDM: '[1' cannot be read as a value"),
+        (["SOLVER.IMS_PER_BATCH", "abc"], "SOLVER.IMS_PER_BATCH is 'abc'; it must be a whole number"),
+        (["DATALOADER.NUM_INSTANCE", "null"], "DATALOADER.NUM_INSTANCE is None"),
     ],
 )
 def test_refused_old_options_are_named(old_file, capsys, pairs, message):
@@ -214,3 +219,27 @@ def test_arguments_without_old_options_stay_as_they_are(old_file):
     assert json.loads(expanded[1])["seed"] == 5
     rest = ["--output", "RUNS", "--seed=3", "--demo-config", str(old_file)]
     assert expanded[2:] == [*rest, "--demo-options", '["SOLVER.SEED", "5"]']
+
+
+def test_output_that_is_a_file_is_refused(config_file, tmp_path, capsys):
+    (tmp_path / "r").write_text("")
+    code, _, err = run("--config", config_file, "--output", tmp_path / "r", capsys=capsys)
+    assert (code, "is a file; give the folder of a run" in " ".join(err.split())) == (2, True)
+
+
+def test_text_is_no_weights(config_file, tmp_path, capsys):
+    page = tmp_path / "README.md"
+    page.write_text("# Weights\n")
+    arguments = ("--config", config_file, "--output", tmp_path / "r", "--model.pretrained", page)
+    code, _, err = run(*arguments, capsys=capsys)
+    assert code == 1
+    assert "README.md: not a file of weights; give" in " ".join(err.split())
+    assert "weights_only" not in err.lower()
+
+
+@pytest.mark.parametrize(
+    ("value", "smoothing"), [("on", 0.1), ("True", 0.1), ("'on'", 0.1), ("off", 0.0), ("False", 0.0)]
+)
+def test_old_label_smoothing_as_yaml_reads_it(old_file, value, smoothing):
+    options = read_demo_file(old_file, ["MODEL.IF_LABELSMOOTH", value])
+    assert read_demo_options(options).values["loss.label_smoothing"] == smoothing

@@ -385,7 +385,7 @@ def test_exhausted_memory_ends_with_a_clear_line(manifest, tmp_path):
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), MemoryError()])
 def test_memory_errors_are_recognised(error):
-    with pytest.raises(TrainingError, match="here: out of memory"), explained(lambda: "here"):
+    with pytest.raises(TrainingError, match="here: out of memory"), explained(lambda: "here", lambda: True):
         raise error
 
 
@@ -393,7 +393,7 @@ def test_memory_errors_are_recognised(error):
     "error", [RuntimeError("a bug"), BrokenPipeError(), KeyError("x"), KeyboardInterrupt()]
 )
 def test_other_errors_pass(error):
-    with pytest.raises(type(error)), explained(lambda: "here"):
+    with pytest.raises(type(error)), explained(lambda: "here", lambda: True):
         raise error
 
 

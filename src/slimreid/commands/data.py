@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from slimreid.console import console, table
-from slimreid.errors import ConfigError, DataError
+from slimreid.errors import ConfigError, DataError, SlimReIDError
 
 if TYPE_CHECKING:
     from slimreid.data.check import CheckReport
@@ -45,9 +45,10 @@ def synth(
     """
     from slimreid.data.importing import import_layout
     from slimreid.data.manifest import MANIFEST_NAME, write_manifest
-    from slimreid.data.splits import hold_out_val
+    from slimreid.data.splits import check_share, hold_out_val
     from slimreid.data.synthetic import SynthOptions, generate_world
 
+    check_share(val_identities)
     options = SynthOptions(
         identities=identities,
         cameras=cameras,
@@ -64,6 +65,11 @@ def synth(
     console.print(f"next: slimreid data check {out}")
 
 
+def _names(text: str | None) -> list[str] | None:
+    """`rgb,tir` or `[rgb, tir]` as a list."""
+    return [word.strip() for word in text.strip("[]").split(",")] if text else None
+
+
 def _parse_size(text: str) -> tuple[int, int]:
     height, _, width = text.lower().partition("x")
     if not (height.isdecimal() and width.isdecimal()):
@@ -76,7 +82,7 @@ def import_(
     layout: str = "auto",
     out: Path | None = None,
     template: str | None = None,
-    modalities: list[str] | None = None,
+    modalities: str | None = None,
     val_identities: float = 0.1,
     train_identities: str | None = None,
     test_identities: str | None = None,
@@ -90,7 +96,7 @@ def import_(
         layout: rgbnt201, rgbnt100, msvr310, wmveid863, market1501, folder, or auto to recognise one.
         out: Manifest to write; default: manifest.csv in the source folder.
         template: Path pattern for layout folder, e.g. '{split}/{identity}/{modality}_{camera}_{}'.
-        modalities: Spectra to take, e.g. '[rgb, tir]'; names of your own are possible.
+        modalities: Spectra to take, e.g. rgb,tir; names of your own are possible.
         val_identities: Share of training identities held out for choosing checkpoints; 0 = none.
         train_identities: For a source without splits: range of sorted identities to train on, e.g. 0:150.
         test_identities: For a source without splits: range of sorted identities to test on, e.g. 600:700.
@@ -103,7 +109,7 @@ def import_(
 
     target = out or source / MANIFEST_NAME
     imported = import_layout(
-        source, layout, relative_to=target.parent, template=template, modalities=modalities
+        source, layout, relative_to=target.parent, template=template, modalities=_names(modalities)
     )
     manifest = _divide(imported, train_identities, test_identities, query_every, split)
     manifest, moved = hold_out_val(manifest, val_identities)
@@ -153,7 +159,7 @@ def _divide(
 def check(
     path: Path,
     protocol: Literal["camera", "scene", "none"] | None = None,
-    modalities: list[str] | None = None,
+    modalities: str | None = None,
     json: bool = False,
 ) -> int:
     """Check a manifest and every file in it; exit code 1 if there are errors.
@@ -161,12 +167,18 @@ def check(
     Args:
         path: Manifest, or a folder with manifest.csv.
         protocol: Which gallery images a query must ignore; default: what the manifest says.
-        modalities: Path columns to use, e.g. '[rgb, depth]'.
+        modalities: Path columns to use, e.g. rgb,depth.
         json: Print everything as JSON.
     """
     from slimreid.data.check import check_dataset
 
-    report = check_dataset(path, protocol, modalities)
+    try:
+        report = check_dataset(path, protocol, _names(modalities))
+    except SlimReIDError as error:
+        if not json:
+            raise
+        _print_json({"ok": False, "error": str(error)})
+        return 1
     if json:
         _print_json(report.to_dict())
     else:
@@ -223,6 +235,7 @@ def sheet(
     identities: int = 6,
     images: int = 4,
     seed: int = 0,
+    modalities: str | None = None,
 ) -> None:
     """Draw a contact sheet: a few identities, each seen by several cameras in all spectra.
 
@@ -233,11 +246,15 @@ def sheet(
         identities: How many identities.
         images: How many samples of each.
         seed: Chooses which.
+        modalities: Path columns to use, e.g. rgb,depth.
     """
     from slimreid.data.manifest import read_manifest
     from slimreid.visual.dataset_views import dataset_rows, save_sheet
 
-    table_ = read_manifest(manifest)
+    for name, value, least in (("identities", identities, 1), ("images", images, 1), ("seed", seed, 0)):
+        if value < least:
+            raise ConfigError(f"{name} must be at least {least}, not {value}")
+    table_ = read_manifest(manifest, _names(modalities))
     rows = dataset_rows(table_, split, identities, images, seed)
     save_sheet(rows, table_.modalities, out, title=f"{manifest}", note=table_.origin)
     console.print(f"contact sheet of {len(rows)} identities: {out}")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slimreid.console import console
+from slimreid.errors import ConfigError
 
 if TYPE_CHECKING:  # the parser looks in here too, and this needs torch: so preview has its own file
     from slimreid.config import Config
@@ -25,6 +26,8 @@ def preview(config: Config, output: Path = Path("runs/preview"), batches: int = 
     from slimreid.data.loader import train_loader
     from slimreid.visual.dataset_views import batch_rows, save_sheet
 
+    if batches < 1:
+        raise ConfigError(f"batches must be at least 1, not {batches}")
     loader = train_loader(config)
     save_config(config, output)
     for number, batch in enumerate(islice(loader, batches)):

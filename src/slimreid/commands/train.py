@@ -34,8 +34,10 @@ def train(
     """
     from slimreid.training.display import make_display
     from slimreid.training.distributed import StoppedByMainError, join_processes, leave_processes
+    from slimreid.training.memory import keep_freed_memory
     from slimreid.training.trainer import train as run
 
+    keep_freed_memory()
     processes = join_processes()
     if not processes.main:
         logging.getLogger("slimreid").setLevel(logging.ERROR)
@@ -51,15 +53,22 @@ def train(
         raise type(error)(f"process {processes.rank}: {error}") from error
     except KeyboardInterrupt:
         if processes.main:
-            logger.info(
-                "stopped; the last checkpoint is intact, go on with --output %s --resume auto", output
-            )
+            _print_stopped(output)
         return 130
     finally:
         leave_processes()
     if processes.main:
         _print_result(result, output)
     return 0
+
+
+def _print_stopped(output: Path) -> None:
+    from slimreid.training.checkpoint import CheckpointStore
+    from slimreid.training.failures import what_is_left
+
+    saved = CheckpointStore(output).exists
+    again = f", go on with --output {output} --resume auto" if saved else ""
+    logger.info("stopped; %s%s", what_is_left(saved), again)
 
 
 def _print_notes(demo_config: Path, pairs: list[str]) -> None:

@@ -6,18 +6,19 @@
 
 from __future__ import annotations
 
-import difflib
+import logging
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from slimreid.compat.demo_keys import OLD_KEYS
-from slimreid.errors import ConfigError, ModelError
+from slimreid.compat.demo_options import DemoOptions, flatten, read_demo_options
+from slimreid.errors import ModelError, SlimReIDWarning
 from slimreid.modalities import DEFAULT_MODALITIES, all_subsets, describe, subset_name
 from slimreid.models.pretrained import convert_state_dict, infer_config, load_weights
 from slimreid.models.reid_model import ReIDModel
@@ -25,128 +26,13 @@ from slimreid.models.sizes import ViTConfig, vit_config
 from slimreid.models.vit import ViT
 from slimreid.models.weight_conversion import unwrap_state_dict
 from slimreid.models.weight_files import read_weights
-from slimreid.slimming import SlimmingOptions, slimming_options
+from slimreid.slimming import SlimmingOptions
 
-BACKBONES = {"ViT-B-16": "clip_vit_b16", "vit_base_patch16_224": "vit_b16"}
+logger = logging.getLogger(__name__)
+
+__all__ = ["DemoOptions", "convert_demo_state", "flatten", "load_demo_checkpoint", "read_demo_options"]
+
 _TOWER = "BACKBONE.base."
-
-
-@dataclass(frozen=True)
-class DemoOptions:
-    """Old options, read: our dotted keys with values, and what had no effect."""
-
-    values: Mapping[str, Any]
-    """Our key -> value, for everything the old config says or leaves at its default."""
-    dead: tuple[str, ...]
-    """'KEY: why' for given keys that have no effect."""
-    unknown: tuple[str, ...]
-    """'KEY' or 'KEY (did you mean OTHER?)' for given keys that nobody knows."""
-
-    def notes(self) -> list[str]:
-        """What a user should know, one line per key."""
-        return [f"without effect: {text}" for text in self.dead] + [
-            f"unknown: {text}" for text in self.unknown
-        ]
-
-
-def flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested YAML sections as one flat dict of dotted keys."""
-    flat: dict[str, Any] = {}
-    for key, value in options.items():
-        name = f"{prefix}{key}"
-        flat |= flatten(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
-    return flat
-
-
-def read_demo_options(options: Mapping[str, Any]) -> DemoOptions:
-    """Translate old options, nested or flat; raises `ConfigError` for refused or contradictory ones."""
-    given = flatten(options)
-    dead, unknown = [], []
-    for key, value in given.items():
-        known = OLD_KEYS.get(key)
-        if known is None:
-            near = difflib.get_close_matches(key, OLD_KEYS, n=1)
-            unknown.append(f"{key} (did you mean {near[0]}?)" if near else key)
-        elif known.refused and value:
-            raise ConfigError(f"{key} is {value!r}: {known.refused}")
-        elif known.dead:
-            dead.append(f"{key}: {known.dead}")
-    old = {key: given.get(key, known.default) for key, known in OLD_KEYS.items()}
-    values = {known.ours: old[key] for key, known in OLD_KEYS.items() if known.ours}
-    values |= _model_values(old) | _data_values(old) | _training_values(old)
-    return DemoOptions(values, tuple(dead), tuple(unknown))
-
-
-def _model_values(old: Mapping[str, Any]) -> dict[str, Any]:
-    kind = old["MODEL.TRANSFORMER_TYPE"]
-    if kind not in BACKBONES:
-        raise ConfigError(f"MODEL.TRANSFORMER_TYPE '{kind}' is not one of {', '.join(BACKBONES)}")
-    if old["MODEL.ATM"] and not old["MODEL.HDM"] and not old["MODEL.USE_SDTPS"]:
-        raise ConfigError("MODEL.ATM needs MODEL.HDM: the experts work on its features")
-    fusion = "none"
-    if old["MODEL.HDM"]:
-        fusion = "hdm_atmoe" if old["MODEL.ATM"] else "hdm"
-    stride = tuple(old["MODEL.STRIDE_SIZE"])
-    values: dict[str, Any] = {
-        "model.backbone": BACKBONES[kind],
-        "model.stride": None if stride == (16, 16) else stride,
-        "model.heads": "direct" if old["MODEL.DIRECT"] else "split",
-        "model.drop_path": old["MODEL.DROP_PATH"] if kind == "vit_base_patch16_224" else 0.0,
-        "model.missing": "zeros",
-        "model.fusion": fusion,
-    }
-    if old["MODEL.USE_SDTPS"]:  # wins over HDM when both are on
-        values |= {
-            "model.fusion": "sdtps",
-            "model.fusion_weight": old["MODEL.SDTPS_LOSS_WEIGHT"],
-            "model.slimming": slimming_options(
-                "demo_sdtps",
-                keep_ratio=old["MODEL.SDTPS_SPARSE_RATIO"],
-                merge_ratio=old["MODEL.SDTPS_AGGR_RATIO"],
-                beta=old["MODEL.SDTPS_BETA"],
-                estimator="gumbel" if old["MODEL.SDTPS_USE_GUMBEL"] else "topk",
-                tau=old["MODEL.SDTPS_GUMBEL_TAU"],
-            ),
-        }
-    return values
-
-
-def _data_values(old: Mapping[str, Any]) -> dict[str, Any]:
-    size = tuple(old["INPUT.SIZE_TRAIN"])
-    if tuple(old["INPUT.SIZE_TEST"]) != size and tuple(old["INPUT.SIZE_TEST"]) != (256, 128):
-        raise ConfigError(f"INPUT.SIZE_TEST {old['INPUT.SIZE_TEST']} differs from INPUT.SIZE_TRAIN {size}")
-    if old["DATALOADER.SAMPLER"] != "softmax_triplet":
-        raise ConfigError(f"DATALOADER.SAMPLER '{old['DATALOADER.SAMPLER']}': only softmax_triplet is known")
-    batch, images = old["SOLVER.IMS_PER_BATCH"], old["DATALOADER.NUM_INSTANCE"]
-    if batch % images:
-        raise ConfigError(
-            f"SOLVER.IMS_PER_BATCH {batch} is not a multiple of DATALOADER.NUM_INSTANCE {images}"
-        )
-    return {
-        "transforms.height": size[0],
-        "transforms.width": size[1],
-        "transforms.mean": _one_value("INPUT.PIXEL_MEAN", old),
-        "transforms.std": _one_value("INPUT.PIXEL_STD", old),
-        "batch.identities": batch // images,
-    }
-
-
-def _training_values(old: Mapping[str, Any]) -> dict[str, Any]:
-    smoothing = 0.1 if old["MODEL.IF_LABELSMOOTH"] == "on" else 0.0
-    backbone_lr = 5e-6 if old["MODEL.TRANSFORMER_TYPE"] == "ViT-B-16" else 0.8 * old["SOLVER.BASE_LR"]
-    return {
-        "loss.label_smoothing": smoothing,
-        "loss.metric": "triplet" if old["MODEL.NO_MARGIN"] else "triplet_margin",
-        "optim.name": str(old["SOLVER.OPTIMIZER_NAME"]).lower(),
-        "optim.backbone_lr": backbone_lr,
-    }
-
-
-def _one_value(key: str, old: Mapping[str, Any]) -> float:
-    values = {float(v) for v in old[key]}
-    if len(values) != 1:
-        raise ConfigError(f"{key} {list(old[key])}: one value for all channels is supported")
-    return values.pop()
 
 
 def load_demo_checkpoint(
@@ -162,11 +48,17 @@ def load_demo_checkpoint(
 
     `options` is the flat dict of old dotted keys; sizes are read off the tensors. A checkpoint trained
     on another number of classes or cameras is refused unless its heads or camera vectors may be
-    dropped. Every key must find its place. Raises `ModelError` naming the keys otherwise.
+    dropped. Every key must find its place. Raises `ModelError` naming the keys otherwise, and
+    `ConfigError` for refused options; warns of each option that nobody knows.
     """
     stored = read_weights(checkpoint) if isinstance(checkpoint, (str, Path)) else checkpoint
     state: dict[str, Tensor] = unwrap_state_dict(stored)
-    values = read_demo_options(options).values
+    read = read_demo_options(options)
+    for text in read.unknown:
+        warnings.warn(f"unknown old option: {text}", SlimReIDWarning, stacklevel=2)
+    for text in read.dead:
+        logger.info("without effect: %s", text)
+    values = read.values
     size = (int(values["transforms.height"]), int(values["transforms.width"]))
     tower = {k.removeprefix(_TOWER): v for k, v in state.items() if k.startswith(_TOWER)}
     if "BACKBONE.cv_embed" in state:
@@ -262,8 +154,12 @@ _EXPERT = re.compile(r"generalFusion\.moe\.experts\.(\d+)\.expertHead\.(\d+)\.ml
 
 
 def convert_demo_state(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """Rename everything outside the backbone; also returns the keys that have no place."""
+    """Rename everything outside the backbone; also returns the keys that have no place.
+
+    A stack of which a part is missing is left out; `missing_parts` names the part.
+    """
     rules = _rules()
+    tokens = _query_keys()
     converted: dict[str, Tensor] = {}
     experts: dict[str, dict[tuple[int, int], Tensor]] = {}
     queries: dict[str, Tensor] = {}
@@ -274,20 +170,47 @@ def convert_demo_state(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], 
             head, feature, layer, name = expert.groups()
             new = f"moe.expert_{'norm.' if layer == '2' else ''}{name}"
             experts.setdefault(new, {})[int(head), int(feature)] = tensor
-        elif key.startswith("generalFusion.") and key.endswith("_token"):
-            queries[key.removeprefix("generalFusion.").removesuffix("_token")] = tensor
+        elif key in tokens:
+            queries[key] = tensor
         else:
             new_key = _rename(key, rules)
             if new_key is None:
                 strangers.append(key)
             else:
                 converted[new_key] = tensor
-    if queries:
-        names = [subset_name(s) for s in all_subsets()]
-        converted["hdm.queries"] = torch.cat([queries[name] for name in names])
+    if len(queries) == len(tokens):
+        converted["hdm.queries"] = torch.cat([queries[key] for key in tokens])
     for new, parts in experts.items():
-        converted[new] = _stack_experts(new, parts)
+        H, S = _grid(parts)
+        if len(parts) == H * S:
+            converted[new] = _stack_experts(new, parts, H, S)
     return converted, strangers
+
+
+def missing_parts(state: Mapping[str, Tensor]) -> list[str]:
+    """Old keys without which query tokens or experts, of which there are some, make no whole stack."""
+    tokens = _query_keys()
+    found = [match for match in map(_EXPERT.fullmatch, state) if match]
+    H, S = _grid([(int(match[1]), int(match[2])) for match in found])
+    experts = {
+        f"generalFusion.moe.experts.{h}.expertHead.{s}.mlp.{layer}.{name}"
+        for layer, name in {(match[3], match[4]) for match in found}
+        for h in range(H)
+        for s in range(S)
+    }
+    lost = [key for key in tokens if key not in state] if any(key in state for key in tokens) else []
+    return lost + sorted(experts - state.keys())
+
+
+def _query_keys() -> list[str]:
+    return [f"generalFusion.{subset_name(subset)}_token" for subset in all_subsets()]
+
+
+def _grid(parts: Collection[tuple[int, int]]) -> tuple[int, int]:
+    """Heads and features (H, S) that numbered experts span."""
+    if not parts:
+        return 0, 0
+    return max(head for head, _ in parts) + 1, max(feature for _, feature in parts) + 1
 
 
 def _rename(key: str, rules: list[tuple[re.Pattern[str], str]]) -> str | None:
@@ -298,11 +221,10 @@ def _rename(key: str, rules: list[tuple[re.Pattern[str], str]]) -> str | None:
     return None
 
 
-def _stack_experts(name: str, parts: Mapping[tuple[int, int], Tensor]) -> Tensor:
+def _stack_experts(name: str, parts: Mapping[tuple[int, int], Tensor], H: int, S: int) -> Tensor:
     """Tensors of H × S experts as one; norms are flat over (head, feature, channel)."""
     if name.endswith("num_batches_tracked"):
         return next(iter(parts.values()))
-    H, S = (max(key[axis] for key in parts) + 1 for axis in (0, 1))
     stacked = torch.stack([torch.stack([parts[h, s] for s in range(S)]) for h in range(H)])
     return stacked.flatten() if "norm" in name else stacked
 
@@ -314,6 +236,7 @@ def _load_rest(model: ReIDModel, rest: Mapping[str, Tensor], drop_heads: bool) -
         converted = {k: v for k, v in converted.items() if not k.startswith("heads.")}
         own = {k: v for k, v in own.items() if not k.startswith("heads.")}
     faults = [f"no place for '{key}'" for key in strangers]
+    faults += [f"missing '{key}'" for key in missing_parts(rest)]
     faults += [f"no place for '{key}' (renamed)" for key in converted if key not in own]
     faults += [f"missing '{key}'" for key in own if key not in converted]
     faults += [

@@ -23,7 +23,7 @@ _KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z][A-Z0-9_]*)*")
 def read_demo_file(path: Path, pairs: Sequence[str] = ()) -> dict[str, Any]:
     """Old options (flat, dotted) of a YAML file, with KEY VALUE pairs on top.
 
-    Raises `ConfigError` when the file cannot be read or a key has no value.
+    Raises `ConfigError` when the file or a value cannot be read, or a key has no value.
     """
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -36,7 +36,13 @@ def read_demo_file(path: Path, pairs: Sequence[str] = ()) -> dict[str, Any]:
     if len(pairs) % 2:
         raise ConfigError(f"'{pairs[-1]}' has no value; write old options as KEY VALUE pairs")
     options = flatten(found or {})
-    options |= {key: yaml.safe_load(value) for key, value in zip(pairs[::2], pairs[1::2], strict=True)}
+    for key, text in zip(pairs[::2], pairs[1::2], strict=True):
+        try:
+            options[key] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise ConfigError(
+                f"{key}: '{text}' cannot be read as a value; is a bracket or quote open?"
+            ) from None
     return {key: _literal(value) for key, value in options.items()}
 
 
@@ -46,7 +52,7 @@ def _literal(value: Any) -> Any:
         return value
     try:
         return ast.literal_eval(value)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError):
         return value
 
 

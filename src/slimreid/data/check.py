@@ -52,6 +52,8 @@ def check_dataset(
     """
     manifest, problems = parse_manifest(path, modalities)
     protocol = protocol or manifest.protocol
+    if not manifest.samples and not problems:
+        problems.append(Problem("error", 1, "the manifest has a header but no rows", "add rows"))
     sizes, file_problems = _open_all(manifest, show_progress)
     problems += file_problems
     problems += _misaligned(manifest, sizes)

@@ -18,7 +18,7 @@ from slimreid.data.decode import read_images
 from slimreid.data.manifest import Manifest, Sample, Split
 from slimreid.data.sampler import SampleKey
 from slimreid.data.transforms import TestTransform, TrainTransform, resize
-from slimreid.errors import DataError
+from slimreid.errors import ConfigError, DataError
 from slimreid.types import ModalBatch
 
 
@@ -69,6 +69,9 @@ class ReIDDataset(Dataset[LoadedSample]):
         self.transform = TrainTransform(transforms) if train else TestTransform(transforms)
         self.codebook = codebook or Codebook.from_manifest(manifest)
         self.windows = data.windows or {}
+        for name in self.windows:
+            if name not in manifest.modalities:
+                raise ConfigError(f"data.windows.{name}: the data has {', '.join(manifest.modalities)} only")
         self.on_error = data.on_error
         self.at_least = self.size if data.scaled_decode else None
         self.seed = seed

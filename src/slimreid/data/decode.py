@@ -69,8 +69,9 @@ def decode_file(path: Path, window: Window | None = None, at_least: tuple[int, i
         data = path.read_bytes()
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; correct the path in the manifest") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    except (OSError, ValueError) as error:  # ValueError: a character no path can have
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path}: cannot be read ({reason}); correct the path in the manifest") from None
     if not data:
         raise DataError(f"{path}: the file is empty (zero bytes); copy it again or drop the row")
     try:

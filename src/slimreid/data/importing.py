@@ -63,7 +63,7 @@ def import_layout(
     expected and the one that was found.
     """
     if not source.is_dir():
-        raise DataError(f"{source}: no such folder")
+        raise DataError(f"{source}: no such folder; give the folder that holds the dataset's images")
     name, chosen = _choose(source, layout, template)
     declared = declare(modalities) if modalities else None
     scan, flat = _scan(source, chosen, declared)
@@ -73,6 +73,9 @@ def import_layout(
     if scan.strangers:
         notes.insert(0, f"{len(scan.strangers)} images do not fit the layout, first: {scan.strangers[0]}")
     found = order(m for s in samples for m in s.images)
+    absent = [name for name in declared or () if name not in found]
+    if absent:
+        raise DataError(f"{source}: no image of '{absent[0]}' was found; found are {', '.join(found)}")
     manifest = Manifest(tuple(samples), declared or found, relative_to or source, chosen.protocol)
     return Imported(manifest, name, flat, tuple(notes))
 
@@ -134,7 +137,7 @@ def _scan_root(
             modality = word if declared and word in declared else find_modality(word)
             if modality is None or (declared and modality not in declared):
                 if declared is None and not first:
-                    canonical(word)  # raises with the nearest known name
+                    raise DataError(_unknown_modality(path, word))
                 continue
             start, end = match.span("modality")
             key = f"{key[:start]}*{key[end:]}"
@@ -142,6 +145,14 @@ def _scan_root(
         if first:
             break
     return scan
+
+
+def _unknown_modality(path: Path, word: str) -> str:
+    try:
+        hint = canonical(word)
+    except ConfigError as error:
+        hint = str(error)
+    return f"{path}: {hint}; rename the folder, or name all your spectra: --modalities rgb,{word.lower()}"
 
 
 def _images(root: Path, only: set[str] | None) -> Iterator[Path]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import csv
 import difflib
 import io
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -226,6 +227,8 @@ class _Columns:
                 continue
             base, _, suffix = column.partition("_")
             name = find_modality(base) or (base if wanted and base in wanted else None)
+            if name is None and wanted is not None and suffix in kinds:
+                continue  # a spectrum that was not asked for
             if name is None or suffix not in kinds:
                 raise DataError(_unknown_column(path, column))
             if name in kinds[suffix]:
@@ -267,8 +270,10 @@ class _Columns:
                 window = _numbers(cells.get(self.windows.get(name, ""), ""), 2)
             except ValueError as error:
                 return fault(f"'{name}': {error}", "a box is 'left top right bottom', a window 'low high'")
-            if box and not (0 <= box[0] < box[2] and 0 <= box[1] < box[3]):
-                return fault(f"box of '{name}' is empty or negative", "write 'left top right bottom'")
+            whole = box is None or all(value.is_integer() for value in box)
+            if box and not (whole and 0 <= box[0] < box[2] and 0 <= box[1] < box[3]):
+                cure = "write 'left top right bottom' in whole pixels"
+                return fault(f"box of '{name}' is empty, negative or broken", cure)
             if window and not window[0] < window[1]:
                 return fault(f"window of '{name}' is empty", "write 'low high' with low below high")
             images[name] = ImageRef(
@@ -292,7 +297,7 @@ def _numbers(text: str, count: int) -> tuple[float, ...] | None:
         values = tuple(float(part) for part in parts)
     except ValueError:
         raise ValueError(f"'{text}' is not {count} numbers") from None
-    if len(values) != count:
+    if len(values) != count or not all(map(math.isfinite, values)):
         raise ValueError(f"'{text}' is not {count} numbers")
     return values
 
@@ -303,7 +308,7 @@ def _unknown_column(path: Path, column: str) -> str:
     hint = f"did you mean '{near[0]}'? Otherwise " if near else ""
     return (
         f"{path}: unknown column '{column}'; {hint}write 'x_{column}' to carry it along unread, "
-        f"or declare a new modality with data.modalities"
+        f"or declare a new modality with --modalities (in a config: data.modalities)"
     )
 
 

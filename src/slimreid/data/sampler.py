@@ -61,18 +61,16 @@ class IdentitySampler:
     ) -> None:
         P, K = identities_per_batch, images_per_identity
         if P < 1 or K < 1:
-            raise ConfigError(
-                f"identities_per_batch and images_per_identity must be at least 1, not {P} and {K}"
-            )
+            raise ConfigError(f"batch.identities and batch.images must be at least 1, not {P} and {K}")
         _check_rank(rank, world_size)
         if P % world_size:
             raise ConfigError(
-                f"identities_per_batch {P} does not divide over {world_size} processes; use a multiple"
+                f"batch.identities {P} does not divide over {world_size} processes; use a multiple"
             )
         values, inverse = np.unique(np.asarray(identities, dtype=np.int64), return_inverse=True)
         if len(values) < P:
             raise ConfigError(
-                f"identities_per_batch {P} is more than the {len(values)} identities there are; lower it"
+                f"batch.identities {P} is more than the {len(values)} identities there are; lower it"
             )
         self.members = [np.flatnonzero(inverse == i) for i in range(len(values))]
         self.groups = np.array([max(len(m), K) // K for m in self.members])

@@ -161,6 +161,8 @@ def _mirror(path: str) -> str:
 def _jpeg_name(image: ImageRef) -> str:
     """Name of the simulated JPEG of an image: that of its file, with the box where there is one."""
     name = PurePosixPath(_mirror(image.path))
+    if not name.name:
+        raise DataError(f"'{image.path}' is not the path of an image; correct it in the manifest")
     is_jpeg = name.suffix.lower() in (".jpg", ".jpeg")
     base, suffix = (name.stem, name.suffix) if is_jpeg else (name.name, ".jpg")
     box = "_" + "_".join(map(str, image.box)) if image.box else ""

@@ -21,8 +21,7 @@ def hold_out_val(manifest: Manifest, share: float = 0.1, seed: int = 0) -> tuple
     already is left as it is. Returns the new manifest and the number of identities moved (0 where it
     is not possible). Raises `ConfigError` for a share outside [0, 1).
     """
-    if not 0 <= share < 1:
-        raise ConfigError(f"val_identities must be a share in [0, 1), not {share}")
+    check_share(share)
     train = manifest.select("train")
     identities = {s.identity for s in train}
     if share == 0 or manifest.select("val"):
@@ -40,6 +39,12 @@ def hold_out_val(manifest: Manifest, share: float = 0.1, seed: int = 0) -> tuple
     samples = [moved(sample) for sample in manifest.samples]
     samples.sort(key=lambda s: SPLITS.index(s.split))  # stable: the order within a split stays
     return manifest.with_samples(samples), count
+
+
+def check_share(share: float) -> None:
+    """Raise `ConfigError` for a share of identities outside [0, 1)."""
+    if not 0 <= share < 1:
+        raise ConfigError(f"val_identities must be a share in [0, 1), not {share}")
 
 
 def matchable_identities(samples: Sequence[Sample], protocol: str) -> set[str]:

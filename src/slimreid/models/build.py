@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from slimreid.config import ModelConfig
+from slimreid.errors import ConfigError
 from slimreid.models.pretrained import load_pretrained
 from slimreid.models.reid_model import ReIDModel
 from slimreid.models.sizes import vit_config
@@ -23,8 +24,11 @@ def build_model(
 ) -> ReIDModel:
     """Build the model for images of `image_size` (height, width), with pretrained weights if configured.
 
-    `load_weights=False` leaves them out, for models that get all their weights from a checkpoint.
+    `load_weights=False` leaves them out, for models that get all their weights from a checkpoint. Raises
+    `ConfigError` for options or counts that make no model, `ModelError` for weights that do not fit.
     """
+    if num_cameras < 0:
+        raise ConfigError(f"the number of cameras must not be negative, not {num_cameras}")
     vit = replace(
         vit_config(config.backbone),
         stride=config.stride,
@@ -47,5 +51,6 @@ def build_model(
         shared_slimmer=config.shared_slimmer,
         moe_heads=config.moe_heads,
         missing=config.missing,
+        original_weight=config.original_weight,
         fusion_weight=config.fusion_weight,
     )

@@ -18,6 +18,7 @@ from slimreid.slimming import (
     Packing,
     Slimmed,
     SlimmingOptions,
+    check_names,
     pack_all,
     pack_present,
     unpack,
@@ -74,9 +75,13 @@ class ReIDModel(nn.Module):
         merged_tokens: int | None = None,
         moe_heads: int = 4,
         missing: Missing = "skip",
+        original_weight: float = 1.0,
         fusion_weight: float = 1.0,
     ) -> None:
         super().__init__()
+        check_names(modalities)
+        if num_classes < 1:
+            raise ConfigError(f"the number of classes must be at least 1, not {num_classes}")
         if fusion not in FUSIONS or heads not in get_args(Heads) or missing not in get_args(Missing):
             raise ConfigError(f"unknown fusion '{fusion}', heads '{heads}' or missing '{missing}'")
         self.backbone = backbone
@@ -113,7 +118,9 @@ class ReIDModel(nn.Module):
         self.gather: Callable[[Tensor], Tensor] | None = None
         """Joins tensors of all processes along the batch while training (set by the trainer), so that heads
         and losses see the global batch."""
-        self.branch_weights = {ORIGINAL: 1.0, **({self.second: fusion_weight} if self.second else {})}
+        self.branch_weights = {ORIGINAL: original_weight}
+        if self.second:
+            self.branch_weights[self.second] = fusion_weight
 
     @property
     def second(self) -> str | None:
@@ -133,18 +140,27 @@ class ReIDModel(nn.Module):
 
         `present` (B, M) bool says which each sample has, in the order of the model's modalities
         (default: all that are given); `cameras` (B,) int64 count from 0. A `ModalBatch` brings all of
-        these. `generator` seeds the noise of the slimming's estimator. Raises `ModelError` when names
-        or shapes do not fit, or when a sample has no modality.
+        these. `generator` seeds the noise of the slimming's estimator. Raises `ModelError` when names,
+        types or shapes do not fit, when a sample has no modality, or in training with a single sample.
         """
         if isinstance(images, ModalBatch):
             cameras = images.camera if cameras is None else cameras
             present = self._batch_presence(images) if present is None else present
             images = images.images
         rows, packing = self._pack(images, present)
+        if cameras is not None and (cameras.shape != (packing.batch,) or cameras.dtype != torch.int64):
+            raise ModelError(
+                f"cameras must be int64 ({packing.batch},), not {cameras.dtype} {tuple(cameras.shape)}"
+            )
         encoded = self.backbone(rows, None if cameras is None else cameras[packing.sample])
         globals_ = self._globals(encoded.global_, encoded.patches, packing)  # (R, C)
         exists = None if packing.complete else packing.unpack(packing.sample.new_ones(len(rows)) > 0)
         blocks, there = self._joined(packing.unpack(globals_), exists)  # (B, M, C)
+        if self.training and len(blocks) < 2:
+            raise ModelError(
+                f"training needs at least two samples in a batch, not {len(blocks)}, because heads have a "
+                "BatchNorm; call model.eval() to embed"
+            )
         normalise = self.missing == "skip" and not self.training
         output = ReIDOutput({ORIGINAL: join_blocks(blocks, there, normalise)}, present=there)
         if self.second:
@@ -184,6 +200,11 @@ class ReIDModel(nn.Module):
         shapes = {name: tuple(image.shape) for name, image in images.items()}
         if len(set(shapes.values())) > 1:
             raise ModelError(f"images of all modalities must have one shape, not {shapes}")
+        for name, image in images.items():
+            if not image.is_floating_point():
+                raise ModelError(
+                    f"images of '{name}' must be floating-point, not {image.dtype}; scale them first"
+                )
         first = next(iter(images.values()))
         B, M = len(first), len(self.modalities)
         if present is None and len(images) == M:
@@ -201,7 +222,7 @@ class ReIDModel(nn.Module):
             keep = present.t()[:, :, None, None, None].to(first.dtype)
             return torch.cat([x * k for x, k in zip(full, keep, strict=True)]), pack_all(B, M, first.device)
         packing = pack_present(present)
-        if packing.complete:
+        if packing.complete and len(images) == M:
             return torch.cat([images[name] for name in self.modalities]), packing
         some = [images[n][present[:, m]] for m, n in enumerate(self.modalities) if n in images]
         return torch.cat(some), packing

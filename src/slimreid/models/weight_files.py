@@ -84,13 +84,23 @@ def _read(path: Path) -> Any:
             return torch.jit.load(path, map_location="cpu").state_dict()  # type: ignore[no-untyped-call]
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
+        if not _is_pickle(path):
+            raise ModelError(
+                "not a file of weights; give a .safetensors, .pt, .pth or .bin file, or hf://organisation/name"
+            ) from error
         raise ModelError(
             "holds more than tensors, which is not read for safety; save only its state dict, as "
-            f"torch.save(model.state_dict(), path) or .safetensors ({str(error).splitlines()[0]})"
+            "torch.save(model.state_dict(), path) or .safetensors"
         ) from error
     except (SafetensorError, RuntimeError, EOFError, ValueError, OSError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ModelError(f"cannot be read as weights, download it again ({reason})") from error
+
+
+def _is_pickle(path: Path) -> bool:
+    """Whether a file begins as torch's files do: as a zip, or as a pickle of protocol 2 or later."""
+    with path.open("rb") as file:
+        return zipfile.is_zipfile(path) or file.read(1) == b"\x80"
 
 
 def _is_torchscript(path: Path) -> bool:

@@ -7,7 +7,7 @@ modules around them, and named presets. It knows nothing of what the tokens are 
 from slimreid.slimming.estimators import decide, gumbel_noise, gumbel_softmax, soft_topk
 from slimreid.slimming.losses import ratio_loss
 from slimreid.slimming.merging import DualPatchMerger, PatchMerger, merge_patches, merged_count
-from slimreid.slimming.multimodal import MultiModalSlimmer, unpack
+from slimreid.slimming.multimodal import MultiModalSlimmer, check_names, unpack
 from slimreid.slimming.packing import Packing, pack_all, pack_present
 from slimreid.slimming.presets import PRESETS, SlimmingOptions, slimming_options
 from slimreid.slimming.scoring import PatchScorer, PatchScores, min_max, score_patches, similarities
@@ -26,6 +26,7 @@ __all__ = [
     "Selection",
     "Slimmed",
     "SlimmingOptions",
+    "check_names",
     "decide",
     "gumbel_noise",
     "gumbel_softmax",

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from slimreid.errors import ConfigError
+
 ESTIMATORS = ("topk", "gumbel", "soft_topk")
 
 
@@ -96,8 +98,13 @@ def decide(
 ) -> Tensor:
     """Decision matrix D: exactly 1 at the kept indices and 0 elsewhere, with the estimator's gradient.
 
-    scores (B, N), index (B, K) -> (B, N). Outside training every estimator is the plain top-K.
+    scores (B, N), index (B, K) -> (B, N). Outside training every estimator is the plain top-K. Raises
+    `ConfigError` for an estimator that is not one of `ESTIMATORS`, or a temperature not over 0.
     """
+    if estimator not in ESTIMATORS:
+        raise ConfigError(f"estimator: '{estimator}' is unknown (known: {', '.join(ESTIMATORS)})")
+    if not 0 < tau < math.inf:
+        raise ConfigError(f"tau: {tau} is not a finite number over 0")
     hard = torch.zeros_like(scores, requires_grad=False).scatter(1, index, 1.0)
     if estimator == "topk" or not training:
         return hard

@@ -13,11 +13,20 @@ from slimreid.errors import ConfigError, ModelError
 from slimreid.slimming.merging import PatchMerger, merge_patches
 from slimreid.slimming.packing import Packing, pack_all, pack_present
 from slimreid.slimming.presets import DEFAULT, SlimmingOptions, slimming_options
-from slimreid.slimming.scoring import PatchScorer
+from slimreid.slimming.scoring import SOURCES, PatchScorer
 from slimreid.slimming.selection import Selection
 from slimreid.slimming.slimmer import Slimmed, finish, guide_similarities, merge_decision, select, token_count
 
 SHARED = "shared"
+
+
+def check_names(modalities: Sequence[str]) -> None:
+    """Raise `ConfigError` unless names are different and can name modules and scores of their own."""
+    if not modalities or len(set(modalities)) != len(modalities):
+        raise ConfigError(f"modalities: {list(modalities)} are not one or more different names")
+    for name in modalities:
+        if not name or "." in name or name in (*SOURCES, SHARED) or hasattr(nn.ModuleDict(), name):
+            raise ConfigError(f"modalities: '{name}' cannot be the name of a modality; choose another word")
 
 
 class MultiModalSlimmer(nn.Module):
@@ -42,8 +51,7 @@ class MultiModalSlimmer(nn.Module):
         super().__init__()
         self.options = options = slimming_options(preset, **changes)
         self.modalities = tuple(modalities)
-        if not self.modalities or len(set(self.modalities)) != len(self.modalities):
-            raise ConfigError(f"modalities: {list(modalities)} are not one or more different names")
+        check_names(self.modalities)
         if options.merge == "dual":
             raise ConfigError("merge: 'dual' is for one stream with two guides; use PatchSlimmer")
         self.merged_tokens = token_count(options, num_patches, merged_tokens)
@@ -71,10 +79,10 @@ class MultiModalSlimmer(nn.Module):
         processed modality first, so memory in that order (a transposed view) spares a copy. Raises
         `ModelError` on shapes that do not fit.
         """
-        if patches.ndim != 4 or patches.shape[1] != len(self.modalities):
+        if patches.ndim != 4 or patches.shape[1] != len(self.modalities) or patches.shape[2] == 0:
             raise ModelError(
-                f"patches must be (B, {len(self.modalities)}, N, C) for {', '.join(self.modalities)}, "
-                f"not {tuple(patches.shape)}"
+                f"patches must be (B, {len(self.modalities)}, N, C) with N ≥ 1 for "
+                f"{', '.join(self.modalities)}, not {tuple(patches.shape)}"
             )
         B, M, _, C = patches.shape
         if vectors.shape != (B, M, C) or (present is not None and present.shape != (B, M)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,8 +70,8 @@ class SlimmingOptions:
                 raise ConfigError(f"{name}: {getattr(self, name)} is not in (0, 1]")
         if not 0 <= self.beta <= 0.5:
             raise ConfigError(f"beta: {self.beta} is not in [0, 0.5]")
-        if not self.tau > 0:
-            raise ConfigError(f"tau: {self.tau} is not over 0")
+        if not 0 < self.tau < math.inf:
+            raise ConfigError(f"tau: {self.tau} is not a finite number over 0")
         if self.ratio_target is not None and not 0 <= self.ratio_target <= 2:
             raise ConfigError(f"ratio_target: {self.ratio_target} is not in [0, 2]")
         if self.merge == "none" and self.estimator != "topk":

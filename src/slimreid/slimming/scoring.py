@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from slimreid.errors import ModelError
+from slimreid.errors import ConfigError, ModelError
 
+SOURCES = ("learned", "own")
+"""Sources of a score that are no guides; no guide may have such a name."""
 _EPS = 1e-8
 _TINY_NORM = 1e-12
 
@@ -87,10 +89,20 @@ class _Cosine(torch.autograd.Function):
 def min_max(values: Tensor) -> Tensor:
     """Bring values to [0, 1] over the last dimension; equal values all become 0.
 
-    (..., N) -> (..., N)
+    (..., N) -> (..., N). Raises `ModelError` when there is no value.
     """
+    if values.shape[-1] == 0:
+        raise ModelError(f"there is no patch to compare: values are {tuple(values.shape)}")
     low, high = values.amin(-1, keepdim=True), values.amax(-1, keepdim=True)
     return (values - low) / (high - low + _EPS)
+
+
+def check_presence(present: Tensor, B: int, G: int) -> None:
+    """Raise `ModelError` unless `present` is bool (B, G)."""
+    if present.shape != (B, G) or present.dtype != torch.bool:
+        raise ModelError(
+            f"presence of {G} guides must be bool ({B}, {G}), not {present.dtype} {tuple(present.shape)}"
+        )
 
 
 def score_patches(
@@ -110,16 +122,21 @@ def score_patches(
     bool or None for all. `weighted`: (1 − 2β)·learned + 2β·mean(guides present) + 2β·own, where a
     term without a source falls away; `sum`: the plain sum of all sources. `normalise` is `minmax` or
     `none`; `names` label the guides (`guide0`, … by default). Raises `ModelError` on shapes that
-    do not fit.
+    do not fit, and `ConfigError` on names that clash.
     """
     B, G, N = guides.shape
+    labels = list(names) or [f"guide{g}" for g in range(G)]
+    if len(labels) != G or len({*labels, *SOURCES}) != G + len(SOURCES):
+        raise ConfigError(
+            f"names of {G} guides must be as many different ones, and not {' or '.join(SOURCES)}: {labels}"
+        )
     if own.shape != (B, N) or (learned is not None and learned.shape != (B, N)):
         raise ModelError(
             f"own and learned scores must be ({B}, {N}) like the guides, not {tuple(own.shape)}"
             + ("" if learned is None else f" and {tuple(learned.shape)}")
         )
-    if present is not None and present.shape != (B, G):
-        raise ModelError(f"presence of {G} guides must be ({B}, {G}), not {tuple(present.shape)}")
+    if present is not None:
+        check_presence(present, B, G)
     if normalise == "minmax":
         own, guides = min_max(own), min_max(guides)
     if present is not None:
@@ -135,7 +152,6 @@ def score_patches(
 
     sources = {} if learned is None else {"learned": learned}
     sources["own"] = own
-    labels = names or [f"guide{g}" for g in range(G)]
     sources.update(zip(labels, guides.unbind(1), strict=True))
     return PatchScores(total, sources)
 

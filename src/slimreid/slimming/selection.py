@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from slimreid.errors import ModelError
+from slimreid.errors import ConfigError, ModelError
 from slimreid.slimming.estimators import decide
 
 
@@ -37,7 +37,9 @@ class Selection:
 
 
 def kept_count(num_patches: int, keep_ratio: float) -> int:
-    """K = max(1, ceil(N · keep_ratio))."""
+    """K = max(1, ceil(N · keep_ratio)); raises `ConfigError` for a share outside (0, 1]."""
+    if not 0 < keep_ratio <= 1:
+        raise ConfigError(f"keep_ratio: {keep_ratio} is not in (0, 1]")
     return max(1, math.ceil(num_patches * keep_ratio))
 
 
@@ -122,7 +124,7 @@ def keep_top_patches(
 
     patches (B, N, C), score (B, N) -> `Selection`. `scores` (per source) are only passed on.
     `zero_leftover` gives a zero token where nothing is dropped, instead of None. Raises `ModelError`
-    when the shapes do not fit or there is no patch.
+    when the shapes do not fit or there is no patch, `ConfigError` for options out of range.
     """
     if patches.ndim != 3 or score.shape != patches.shape[:2] or patches.shape[1] == 0:
         raise ModelError(

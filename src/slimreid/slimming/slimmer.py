@@ -13,7 +13,7 @@ from slimreid.errors import ConfigError, ModelError
 from slimreid.slimming.losses import ratio_loss
 from slimreid.slimming.merging import DualPatchMerger, PatchMerger, merged_count
 from slimreid.slimming.presets import DEFAULT, SlimmingOptions, slimming_options
-from slimreid.slimming.scoring import PatchScorer, score_patches, similarities
+from slimreid.slimming.scoring import PatchScorer, check_presence, score_patches, similarities
 from slimreid.slimming.selection import Selection, keep_top_patches
 
 
@@ -157,8 +157,8 @@ class PatchSlimmer(nn.Module):
         `own` is left out where the preset takes the mean of the patches. `names` label the guides in
         `selection.scores`. Raises `ModelError` on missing vectors or shapes that do not fit.
         """
-        if patches.ndim != 3:
-            raise ModelError(f"patches must be (B, N, C), not {tuple(patches.shape)}")
+        if patches.ndim != 3 or patches.shape[1] == 0:
+            raise ModelError(f"patches must be (B, N, C) with N ≥ 1, not {tuple(patches.shape)}")
         B, _, C = patches.shape
         if self.options.own == "mean":
             own = patches.mean(1)
@@ -166,7 +166,8 @@ class PatchSlimmer(nn.Module):
             shape = None if own is None else tuple(own.shape)
             raise ModelError(f"the own global vector must be ({B}, {C}), not {shape}")
         guides = patches.new_zeros(B, 0, C) if guides is None else guides
-        if present is not None and present.shape == guides.shape[:2]:
+        if present is not None:
+            check_presence(present, B, guides.shape[1])
             # An absent vector may hold anything, also NaN, which zero weight would not stop.
             guides = guides.masked_fill(~present[..., None], 0.0)
         sims = guide_similarities(patches, torch.cat([own[:, None], guides], 1), self.options)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -34,6 +35,10 @@ INDEX = "index.json"
 TRAINING_NAME = "training.safetensors"
 STATE_NAME = "state.json"
 FORMAT = 1
+_FOLDERS = re.compile(r"epoch_\d+|\.epoch_\d+\.tmp")
+# What `atomic_write` calls the files that a run writes until they are whole.
+_WRITTEN = (MODEL_NAME, INDEX, TRAINING_NAME, STATE_NAME, "config.yaml", "run.json", "result.json")
+_UNFINISHED = re.compile(rf"\.({'|'.join(map(re.escape, _WRITTEN))})\.[a-z0-9_]{{8}}\.tmp")
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,8 @@ def restore_optimizer(
     optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]
 ) -> None:
     """Put back what `flatten_optimizer` took; raises `TrainingError` when parameters do not match."""
+    if not {"groups", "state"} <= plain.keys():
+        raise TrainingError("the checkpoint has no state of the optimizer; go on from another checkpoint")
     groups = [dict(group) for group in plain["groups"]]
     now = optimizer.state_dict()["param_groups"]
     if [len(g["params"]) for g in groups] != [len(g["params"]) for g in now]:
@@ -124,12 +131,23 @@ class CheckpointStore:
         """Folder of the checkpoint after `epoch` epochs."""
         return self.folder / folder_name(epoch)
 
+    @property
+    def exists(self) -> bool:
+        """Whether there is a checkpoint."""
+        return (self.folder / INDEX).is_file()
+
     def last(self) -> Path | None:
-        """Folder of the last whole checkpoint, or None."""
-        index = self.folder / INDEX
-        if not index.is_file():
+        """Folder of the last whole checkpoint, or None; raises `TrainingError` when the index is damaged."""
+        if not self.exists:
             return None
-        return self.folder / str(json.loads(index.read_text(encoding="utf-8"))["last"])
+        index = self.folder / INDEX
+        try:
+            return self.folder / str(json.loads(index.read_text(encoding="utf-8"))["last"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise TrainingError(
+                f"{index}: damaged ({error}); name the checkpoint instead, --resume {self.folder}/epoch_..., "
+                "which also mends it"
+            ) from None
 
     def save(self, checkpoint: Checkpoint, card: ModelCard) -> Path:
         """Write a checkpoint, make it the last, and remove those that are not needed any more."""
@@ -177,6 +195,8 @@ class CheckpointStore:
         remove_unfinished(self.folder)
         remove_unfinished(self.folder.parent)
         for folder in self.folder.iterdir():
+            if not _FOLDERS.fullmatch(folder.name):
+                continue
             if folder.is_dir() and folder.name not in needed:
                 shutil.rmtree(folder)
             elif folder.is_dir() and folder.name not in whole:
@@ -184,9 +204,9 @@ class CheckpointStore:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove temporary files of a process that was killed while it wrote."""
+    """Remove temporary files of a run that was killed while it wrote, and no others."""
     for path in folder.glob(".*.tmp"):
-        if path.is_file():
+        if path.is_file() and _UNFINISHED.fullmatch(path.name):
             path.unlink()
 
 
@@ -197,10 +217,44 @@ def read_state(folder: Path) -> RunState:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise TrainingError(f"{path}: cannot be read ({error}); give the folder of a checkpoint") from None
-    if values.pop("format") > FORMAT:
+    format_ = values.pop("format", None) if isinstance(values, dict) else None
+    if isinstance(format_, int) and format_ > FORMAT:
         raise TrainingError(f"{path}: written by a newer SlimReID; update SlimReID")
+    fault = "no 'format'" if not isinstance(format_, int) else _fault(values)
+    if fault:
+        raise TrainingError(f"{path}: damaged, {fault}; go on from another checkpoint")
     best = values.pop("best")
     return RunState(**values, best=Best(**best) if best else None)
+
+
+_STATE_KINDS: dict[str, type | tuple[type, ...]] = {
+    "epoch": int,
+    "step": int,
+    "config": dict,
+    "dataset": str,
+    "surroundings": dict,
+    "metrics_bytes": int,
+    "best": (dict, type(None)),
+    "kept": list,
+    "optimizer": dict,
+    "scaler": dict,
+}
+
+
+def _fault(values: Mapping[str, Any]) -> str:
+    """What is wrong with the values of a state file; '' if nothing."""
+    for name in values:
+        if name not in _STATE_KINDS:
+            return f"unknown key '{name}'"
+    for name, kind in _STATE_KINDS.items():
+        if name not in values:
+            return f"no '{name}'"
+        if not isinstance(values[name], kind):
+            return f"'{name}' is {values[name]!r}"
+    best = values["best"]
+    if best is not None and set(best) != set(Best.__dataclass_fields__):
+        return f"'best' is {best!r}"
+    return ""
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:

@@ -11,6 +11,8 @@ import torch
 from slimreid.errors import TrainingError
 
 _MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
+_SHARED_WORD = "out of shared memory"
+_WORKER_WORDS = (_SHARED_WORD, "killed by signal", "exited unexpectedly")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -22,13 +24,21 @@ def not_finite(
     files = "\n  ".join(", ".join(sample.values()) for sample in samples)
     return TrainingError(
         f"the loss is not finite in epoch {epoch}, step {step}: {named}\nsamples of the batch:\n  {files}\n"
-        "lower optim.lr, set optim.clip_norm, or use another train.precision; the last checkpoint is intact"
+        f"lower optim.lr, set optim.clip_norm, or use another train.precision; {what_is_left(epoch > 1)}"
     )
 
 
+def what_is_left(saved: bool) -> str:
+    """What remains of a run that has, or has not yet, written a checkpoint."""
+    return "the last checkpoint is intact" if saved else "there is no checkpoint yet"
+
+
 @contextmanager
-def explained(where: Callable[[], str]) -> Iterator[None]:
-    """Turn exhausted memory and failed writes within the block into `TrainingError`; `where` says at what."""
+def explained(where: Callable[[], str], saved: Callable[[], bool]) -> Iterator[None]:
+    """Turn exhausted memory, failed writes and dead workers within the block into `TrainingError`.
+
+    `where` says at what it happened, `saved` whether there is a checkpoint by then.
+    """
     try:
         yield
     except BrokenPipeError:  # somebody stopped reading what we print, which is no fault
@@ -36,15 +46,23 @@ def explained(where: Callable[[], str]) -> Iterator[None]:
     except OSError as error:
         cure = "free some space" if error.errno in _FULL else "mend that"
         name = f" ({error.filename})" if error.filename else ""
+        again = "go on with --resume auto" if saved() else "start again"
         raise TrainingError(
-            f"{where()}: {error.strerror or error}{name}; the last checkpoint is intact: {cure}, "
-            "then go on with --resume auto"
+            f"{where()}: {error.strerror or error}{name}; {what_is_left(saved())}: {cure}, then {again}"
         ) from error
     except (MemoryError, RuntimeError) as error:
+        left = what_is_left(saved())
+        if _says(error, _WORKER_WORDS):
+            kind = _SHARED_WORD if _says(error, (_SHARED_WORD,)) else "which is mostly for lack of memory"
+            first = str(error).splitlines()[0].strip()
+            raise TrainingError(
+                f"{where()}: a process that loads images died, {kind} ({first}); {left}. "
+                "Lower data.workers (0 = none), or give the machine more (shared) memory"
+            ) from error
         if not _is_memory(error):
             raise
         raise TrainingError(
-            f"{where()}: out of memory; the last checkpoint is intact. Lower batch.identities or "
+            f"{where()}: out of memory; {left}. Lower batch.identities or "
             "batch.images (with optim.accumulate), set model.checkpointing, train.precision bf16, "
             "or a smaller batch.test"
         ) from error
@@ -53,4 +71,8 @@ def explained(where: Callable[[], str]) -> Iterator[None]:
 def _is_memory(error: BaseException) -> bool:
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
-    return any(word in str(error).lower() for word in _MEMORY_WORDS)
+    return _says(error, _MEMORY_WORDS)
+
+
+def _says(error: BaseException, words: Sequence[str]) -> bool:
+    return any(word in str(error).lower() for word in words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import defaultdict
@@ -29,7 +30,7 @@ from slimreid.training.distributed import (
     wrap,
 )
 from slimreid.training.ema import EMA, UPDATES
-from slimreid.training.failures import not_finite
+from slimreid.training.failures import not_finite, what_is_left
 from slimreid.training.losses import IDENTITY, RATIO, TOTAL, ReIDLoss
 from slimreid.training.optimizer import make_optimizer
 from slimreid.training.records import StepReport
@@ -37,6 +38,8 @@ from slimreid.training.schedule import LRSchedule
 from slimreid.training.seeding import seed_step
 from slimreid.training.step import ACCURACY, BatchLosses, Updater
 from slimreid.types import ModalBatch
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _OPTIMIZER, _WEIGHTS = "optimizer.", "weights."
@@ -83,16 +86,18 @@ class Learner:
     def updates(self, epoch: int, step: int) -> Iterator[StepReport]:
         """Go through the batches of an epoch (from 0), updating the weights; one report per update.
 
-        `step` is the number of updates before. Raises `TrainingError` when a loss is not finite.
+        `step` is the number of updates before. Raises `TrainingError` when a loss is not finite, or when
+        no batch of the epoch could be used; warns when some could not.
         """
         batches, accumulate = len(self.loader), self.config.optim.accumulate
         assert isinstance(self.loader.sampler, IdentitySampler)
         self.loader.sampler.set_epoch(epoch)
         self.model.train()
-        started, images, done = time.monotonic(), 0, 0
+        started, images, done, used = time.monotonic(), 0, 0, 0
         losses: dict[str, list[float]] = defaultdict(list)
         for number, (batch, final) in enumerate(_mark_last(self._batches())):
-            last = final or (number + 1) % accumulate == 0
+            used = number + 1
+            last = final or used % accumulate == 0
             if not self.updater.waiting:
                 self.schedule.set_epoch(epoch + number / batches)
             seed_step(self.config.seed, epoch * batches + number, self.processes.rank)
@@ -116,6 +121,25 @@ class Learner:
                 )
                 started, images = now, 0
                 losses.clear()
+        self._check_used(used, epoch)
+
+    def _check_used(self, used: int, epoch: int) -> None:
+        """Say how many batches of an epoch were left out; raise `TrainingError` if all of them were."""
+        batches = len(self.loader)
+        if not used:
+            error = TrainingError(
+                f"epoch {epoch + 1}: none of its {batches} batches has two samples left, so nothing was "
+                f"learned; {len(self.loader.dropped)} of {len(self.loader.dataset)} training samples were "
+                f"dropped for broken files: mend them, see 'slimreid data check'; {what_is_left(epoch > 0)}"
+            )
+            raise error if self.processes.main else StoppedByMainError(str(error))
+        if used < batches:
+            logger.warning(
+                "epoch %d: %d of %d batches left out, fewer than two samples of them can be read",
+                epoch + 1,
+                batches - used,
+                batches,
+            )
 
     def _batches(self) -> Iterator[ModalBatch]:
         """Batches of this process that a BatchNorm can work with; all processes get as many."""
@@ -144,17 +168,17 @@ class Learner:
         """The weights that are evaluated and shared: the moving average if there is one."""
         return self.ema.average if self.ema else self.model.state_dict()
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:
+    def state(self, saved: bool = True) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:
         """What training needs besides `weights`: tensors, and plain values of optimizer and scaler.
 
-        Raises `TrainingError` when a weight is not finite.
+        Raises `TrainingError` when a weight is not finite; `saved`: whether an earlier checkpoint exists.
         """
         own = self.model.state_dict()
         bad = [name for name, value in own.items() if not bool(value.isfinite().all())]
         if bad:
             raise TrainingError(
-                f"'{bad[0]}' is not finite any more; lower optim.lr or set optim.clip_norm; the last "
-                "checkpoint is intact"
+                f"'{bad[0]}' is not finite any more; lower optim.lr or set optim.clip_norm; "
+                f"{what_is_left(saved)}"
             )
         tensors, plain = flatten_optimizer(self.optimizer)
         training = {f"{_OPTIMIZER}{name}": value for name, value in tensors.items()}
@@ -168,6 +192,8 @@ class Learner:
         own, training = checkpoint.model, checkpoint.training
         where = f"the checkpoint of epoch {checkpoint.state.epoch}"
         if self.ema:
+            if UPDATES not in training:
+                raise TrainingError(f"{where} has no moving average; go on from another checkpoint")
             own = _with_prefix(training, _WEIGHTS)
             self.ema.load_state_dict({**checkpoint.model, UPDATES: training[UPDATES]})
         load_state(self.model, own, where)

@@ -17,11 +17,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO
 
+from slimreid.errors import TrainingError
 from slimreid.files import write_text
 from slimreid.training.checkpoint import Best
 from slimreid.training.resume import METRICS_NAME, TIMING_NAME
 
 RUN_NAME = "run.json"
+UNREADABLE = "damaged ({}); it only tells how the run was started, so remove it and go on"
 _PACKAGES = ("slimreid", "torch", "accelerate", "numpy", "safetensors", "pytorch-metric-learning")
 
 
@@ -173,7 +175,7 @@ class TensorBoardFiles(Watcher):
             self._writer.add_scalar(f"train/{name}", value, report.step)
         for name, value in report.rates.items():
             self._writer.add_scalar(f"lr/{name}", value, report.step)
-        self._writer.add_scalar("images_per_second", report.images / report.seconds, report.step)
+        self._writer.add_scalar("images_per_second", report.images / max(report.seconds, 1e-9), report.step)
 
     def epoch(self, report: EpochReport) -> None:
         """Figures of the evaluation."""
@@ -202,12 +204,25 @@ def git_commit() -> str | None:
         return None
 
 
+def _read_starts(path: Path) -> list[dict[str, Any]]:
+    try:
+        starts = json.loads(path.read_text(encoding="utf-8"))["starts"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TrainingError(f"{path}: {UNREADABLE.format(error)}") from None
+    if not isinstance(starts, list):
+        raise TrainingError(f"{path}: {UNREADABLE.format('no list of starts')}")
+    return starts
+
+
 def record_start(folder: Path, seed: int, facts: dict[str, Any], resumed_epoch: int | None) -> None:
-    """Add to `run.json` how the run was started or gone on with: versions, seed, commit, machine."""
+    """Add to `run.json` how the run was started or gone on with: versions, seed, commit, machine.
+
+    Raises `TrainingError` when the file of a run that goes on is damaged.
+    """
     path = folder / RUN_NAME
     starts: list[dict[str, Any]] = []
     if resumed_epoch is not None and path.is_file():
-        starts = json.loads(path.read_text(encoding="utf-8"))["starts"]
+        starts = _read_starts(path)
     starts.append(
         {
             "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),

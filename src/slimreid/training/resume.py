@@ -7,9 +7,11 @@ import json
 import logging
 import shutil
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from slimreid.config import Config
 from slimreid.data.manifest import Manifest
 from slimreid.errors import ConfigError, TrainingError
 from slimreid.loading import MODEL_NAME
@@ -63,11 +65,13 @@ def find_checkpoint(resume: str, output: Path) -> Path | None:
     `auto`: the last one in `output`, if any. `never`: none, and `output` must not hold a run already.
     Otherwise the folder of a checkpoint or of a run.
     """
-    last = CheckpointStore(output).last()
+    if output.exists() and not output.is_dir():
+        raise ConfigError(f"--output {output} is a file; give the folder of a run, new or old")
+    store = CheckpointStore(output)
     if resume == AUTO:
-        return last
+        return store.last()
     if resume == NEVER:
-        if last is not None:
+        if store.exists:
             raise ConfigError(
                 f"{output} holds a run already; add --resume auto to go on with it, or choose another "
                 "--output"
@@ -79,14 +83,16 @@ def find_checkpoint(resume: str, output: Path) -> Path | None:
     found = given if (given / STATE_NAME).is_file() else CheckpointStore(given).last()
     if found is None:
         raise ConfigError(f"--resume {given}: no checkpoint in this folder")
-    if last is not None and found.parent.resolve() != last.parent.resolve():
+    if store.exists and found.parent.resolve() != store.folder.resolve():
         raise ConfigError(f"{output} holds another run already; choose another --output")
     return found
 
 
 def check_same_run(state: RunState, config: Mapping[str, Any], dataset: str) -> None:
     """Raise `ConfigError` naming every option that must not change; warn of those that change rounding."""
-    old, new = flat_options(state.config), flat_options(config)
+    # An option that did not exist when the run began had the effect of its default.
+    old = flat_options(asdict(Config())) | flat_options(state.config)
+    new = flat_options(config)
     changed = {
         key: f"{key}: {old.get(key)!r} before, {new.get(key)!r} now"
         for key in sorted({*old, *new})

@@ -70,8 +70,22 @@ def train(
     check_precision(config.train.precision, processes.device)
     with numeric_mode(config.train, processes.device):
         trainer = Trainer(config, Path(output), processes, watchers, compile_backend)
-        with explained(lambda: trainer.doing):
+        with explained(lambda: trainer.doing, lambda: trainer.store.exists):
             return trainer.run(resume)
+
+
+def warn_of_slow_backbone(config: Config) -> None:
+    """Log a warning when a random backbone would learn at the small rate meant for a pretrained one."""
+    optim = config.optim
+    if config.model.pretrained or optim.freeze_backbone or optim.backbone_lr is None:
+        return
+    if optim.backbone_lr < optim.lr:
+        logger.warning(
+            "the backbone starts from random weights but learns at optim.backbone_lr %g (the rest at %g): "
+            "give --model.pretrained, or --optim.backbone_lr null to train from scratch",
+            optim.backbone_lr,
+            optim.lr,
+        )
 
 
 class Trainer:
@@ -126,6 +140,8 @@ class Trainer:
             check_same_run(state, asdict(self.config), self.dataset)
             check_surroundings(state, self._surroundings())
             checkpoint = adopt(found, self.output)
+        else:
+            warn_of_slow_backbone(self.config)
         save_config(self.config, self.output)
         facts = {**self._surroundings(), "dataset": self.dataset, "origin": self.manifest.origin}
         epoch = checkpoint.state.epoch if checkpoint else None
@@ -225,7 +241,7 @@ class Trainer:
         train = self.config.train
         if train.save_every and self.epoch % train.save_every == 0:
             self.kept = [*self.kept, self.epoch][-train.keep :]
-        training, optimizer, scaler = self.learner.state()
+        training, optimizer, scaler = self.learner.state(self.store.exists)
         state = RunState(
             epoch=self.epoch,
             step=self.step,
