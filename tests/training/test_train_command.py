@@ -98,7 +98,13 @@ def test_ctrl_c_ends_with_a_clear_line(config_file, tmp_path):
     command = [sys.executable, "-m", "slimreid", "train", "--config", config_file, "--output", output]
     command += ["--train.epochs", "1000", "--data.workers", "1"]
     running = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # Where the tests themselves run in the background, SIGINT is ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     deadline = time.monotonic() + 60
     while not (output / "checkpoints" / "index.json").exists():
