@@ -7,7 +7,6 @@ from torch.testing import assert_close
 from slimreid.compat.demo import convert_demo_state, flatten, load_demo_checkpoint, read_demo_options
 from slimreid.compat.demo_keys import OLD_KEYS
 from slimreid.compat.demo_values import check_value
-from slimreid.config import Config
 from slimreid.config_io import known_keys
 from slimreid.errors import ConfigError, ModelError, SlimReIDWarning
 from slimreid.slimming import slimming_options
@@ -277,7 +276,6 @@ def test_unknown_state_keys_are_listed():
     converted, strangers = convert_demo_state({"rgb_reduce.0.weight": torch.zeros(2), "odd": torch.zeros(1)})
     assert list(converted) == ["global_local.rgb.norm.weight"]
     assert strangers == ["odd"]
-    assert Config().model.fusion == "sdtps"
 
 
 @pytest.mark.parametrize(

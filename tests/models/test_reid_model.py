@@ -320,7 +320,7 @@ def test_summary_adds_up(fusion):
     assert summarise(make(NAMES[:1], fusion="none")).gflops == pytest.approx(macs / 1e9, rel=1e-6)
 
 
-def test_compiled_forward_gives_the_same(monkeypatch):
+def test_compiled_forward_gives_the_same():
     model = make(fusion="sdtps", cameras=0).eval()
     x = images()
     expected = model(x).features["both"]
