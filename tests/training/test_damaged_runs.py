@@ -147,6 +147,7 @@ def test_foreign_folders_among_checkpoints_stay(run):
     ("text", "words"),
     [
         ("DataLoader worker (pid 7) is killed by signal: Killed. ", "lack of memory"),
+        ("DataLoader worker (pid 7) is killed by signal: Terminated. ", "told to end from outside"),
         ("DataLoader worker (pid(s) 7) exited unexpectedly", "lack of memory"),
         (
             "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that dataloader's workers "
@@ -159,7 +160,7 @@ def test_foreign_folders_among_checkpoints_stay(run):
 def test_dead_workers_are_explained(text, words, saved):
     left = "the last checkpoint is intact" if saved else "there is no checkpoint yet"
     with (
-        pytest.raises(TrainingError, match=rf"here: a process that loads images died, .*{words}.*{left}"),
+        pytest.raises(TrainingError, match=rf"here: a process that loads images .*{words}.*{left}"),
         explained(lambda: "here", lambda: saved),
     ):
         raise RuntimeError(text)

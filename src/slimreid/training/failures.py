@@ -52,6 +52,11 @@ def explained(where: Callable[[], str], saved: Callable[[], bool]) -> Iterator[N
         ) from error
     except (MemoryError, RuntimeError) as error:
         left = what_is_left(saved())
+        if _says(error, ("killed by signal: terminated", "killed by signal: interrupt")):
+            again = "go on with --resume auto" if saved() else "start again"
+            raise TrainingError(
+                f"{where()}: a process that loads images was told to end from outside; {left}, {again}"
+            ) from error
         if _says(error, _WORKER_WORDS):
             kind = _SHARED_WORD if _says(error, (_SHARED_WORD,)) else "which is mostly for lack of memory"
             first = str(error).splitlines()[0].strip()
