@@ -152,6 +152,8 @@ class ModelConfig:
     """Coefficient of the camera vector."""
     global_local: bool = False
     """Enrich each global feature by the mean of its patches."""
+    patch_mean: bool = False
+    """Append the mean of the patches to each global feature, which doubles the original feature."""
     fusion: Literal["none", "sdtps", "hdm", "hdm_atmoe"] = "sdtps"
     """Second branch: none, slimmed tokens, or DeMo's fusion with or without experts."""
     original_weight: float = 1.0

@@ -366,3 +366,16 @@ def test_weights_of_branches_reach_the_loss():
     assert model.branch_weights == {"original": 0.25, "slimmed": 0.5}
     assert make(original_weight=0.0).branch_weights == {"original": 0.0, "slimmed": 1.0}
     assert make(original_weight=2.0, fusion="none").branch_weights == {"original": 2.0}
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("heads", ["direct", "split"])
+def test_patch_mean_is_appended_to_each_global_feature(fusion, heads):
+    model = make(fusion=fusion, heads=heads, patch_mean=True, missing="zeros")
+    x = images()
+    assert model.train()(x, cameras()).features["original"].shape == (4, 2 * 96 * 3)
+    model.eval()
+    encoded = [model.backbone(x[name], cameras()) for name in NAMES]
+    expected = torch.cat([part for e in encoded for part in (e.global_, e.patches.mean(1))], dim=1)
+    assert_close(model(x, cameras()).features["original"], expected)
+    assert {n: f.shape[1] for n, f in model(x, cameras()).features.items()} == model.sizes

@@ -38,7 +38,7 @@ class ReIDOutput:
     """What the model says of a batch of B samples."""
 
     features: dict[str, Tensor]
-    """`original` (B, M·C), then `slimmed` or `fused`, then `both`; before any BNNeck."""
+    """`original` (B, M·C, or M·2C with the mean of the patches), then `slimmed` or `fused`, then `both`; before any BNNeck."""
     logits: dict[str, Tensor] = field(default_factory=dict)
     """Class scores (B, classes) per head, while training: `original` or `original.<modality>`, ..."""
     head_features: dict[str, Tensor] = field(default_factory=dict)
@@ -70,6 +70,7 @@ class ReIDModel(nn.Module):
         fusion: Fusion = "sdtps",
         heads: Heads = "direct",
         global_local: bool = False,
+        patch_mean: bool = False,
         slimming: SlimmingOptions | None = None,
         shared_slimmer: bool = False,
         merged_tokens: int | None = None,
@@ -89,6 +90,8 @@ class ReIDModel(nn.Module):
         self.num_classes, self.fusion, self.missing = num_classes, fusion, missing
         C, M = backbone.config.out_width, len(self.modalities)
         self.dim = C
+        self.patch_mean = patch_mean
+        D = 2 * C if patch_mean else C
         names = self.modalities
         self.global_local = nn.ModuleDict({m: GlobalLocal(C) for m in names if global_local})
         self.slimmer: MultiModalSlimmer | None = None
@@ -105,7 +108,7 @@ class ReIDModel(nn.Module):
             self.hdm = HDM(C, names)
             blocks = len(self.hdm.subsets)
             self.moe = ATMoE(C, blocks, moe_heads) if fusion == "hdm_atmoe" else None
-        widths = {ORIGINAL: M * C} if heads == "direct" else {f"{ORIGINAL}.{m}": C for m in names}
+        widths = {ORIGINAL: M * D} if heads == "direct" else {f"{ORIGINAL}.{m}": D for m in names}
         if self.second:
             widths[self.second] = blocks * C
         # A dot is not allowed in module names.
@@ -113,7 +116,7 @@ class ReIDModel(nn.Module):
             {n.replace(".", "_"): BNNeckHead(w, num_classes) for n, w in widths.items()}
         )
         self.head_names = tuple(widths)
-        self.sizes = {ORIGINAL: M * C, **({self.second: blocks * C} if self.second else {})}
+        self.sizes = {ORIGINAL: M * D, **({self.second: blocks * C} if self.second else {})}
         self.sizes[BOTH] = sum(self.sizes.values())
         self.gather: Callable[[Tensor], Tensor] | None = None
         """Joins tensors of all processes along the batch while training (set by the trainer), so that heads
@@ -155,7 +158,10 @@ class ReIDModel(nn.Module):
         encoded = self.backbone(rows, None if cameras is None else cameras[packing.sample])
         globals_ = self._globals(encoded.global_, encoded.patches, packing)  # (R, C)
         exists = None if packing.complete else packing.unpack(packing.sample.new_ones(len(rows)) > 0)
-        blocks, there = self._joined(packing.unpack(globals_), exists)  # (B, M, C)
+        vectors = globals_
+        if self.patch_mean:
+            vectors = torch.cat([globals_, encoded.patches.mean(dim=1)], dim=1)  # (R, 2C)
+        blocks, there = self._joined(packing.unpack(vectors), exists)  # (B, M, C or 2C)
         if self.training and len(blocks) < 2:
             raise ModelError(
                 f"training needs at least two samples in a batch, not {len(blocks)}, because heads have a "
