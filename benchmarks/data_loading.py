@@ -13,9 +13,9 @@ import argparse
 import json
 import math
 import random
-import statistics
 import tempfile
-import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,7 @@ from slimreid.console import console, table
 from slimreid.data.dataset import ReIDDataset
 from slimreid.data.manifest import ImageRef, Manifest, Sample
 from slimreid.modalities import DEFAULT_MODALITIES
+from slimreid.profiling import measure_interleaved, medians
 
 HEIGHT, WIDTH = 256, 128
 PAD = 10
@@ -92,15 +93,14 @@ def measure(size: tuple[int, int], samples: int, rounds: int) -> dict[str, float
             "slimreid": lambda i: exact[i],
             "slimreid, scaled decode": lambda i: scaled[i],
         }
-        seconds: dict[str, list[float]] = {name: [] for name in ways}
-        for round_ in range(rounds + 1):
-            for name, load in ways.items():
-                start = time.perf_counter()
-                for i in range(samples):
-                    load(i)
-                if round_:  # the first one warms up
-                    seconds[name].append(time.perf_counter() - start)
-    return {name: samples / statistics.median(values) for name, values in seconds.items()}
+        passes = {name: partial(all_of, load, samples) for name, load in ways.items()}
+        seconds = medians(measure_interleaved(passes, rounds))
+    return {name: samples / seconds[name] for name in ways}
+
+
+def all_of(load: Callable[[int], object], samples: int) -> None:
+    for i in range(samples):
+        load(i)
 
 
 def main() -> None:

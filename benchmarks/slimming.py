@@ -15,15 +15,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import statistics
 import sys
-import time
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from slimreid.profiling import measure_interleaved, median_ratios, medians
 from slimreid.slimming import MultiModalSlimmer, kept_count, merged_count
 
 MODALITIES = ("rgb", "nir", "tir")
@@ -142,27 +141,11 @@ def multiplier(pairs: list[tuple[Tensor, Tensor]]) -> Callable[[], None]:
     return run
 
 
-def interleave(cases: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Milliseconds of each case in each repetition, after one warm-up round."""
-    times: dict[str, list[float]] = {name: [] for name in cases}
-    for repeat in range(repeats + 1):
-        for name, run in cases.items():
-            start = time.perf_counter()
-            run()
-            if repeat:
-                times[name].append(1e3 * (time.perf_counter() - start))
-    return times
-
-
-def summarise(times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
-    plain = times["straightforward"]
+def summarise(seconds: dict[str, list[float]]) -> dict[str, dict[str, float]]:
+    middle, ratios = medians(seconds), median_ratios(seconds, "straightforward")
     return {
-        name: {
-            "median_ms": statistics.median(values),
-            "least_ms": min(values),
-            "speedup": statistics.median(p / v for p, v in zip(plain, values, strict=True)),
-        }
-        for name, values in times.items()
+        name: {"median_ms": 1e3 * middle[name], "least_ms": 1e3 * min(values), "speedup": ratios[name]}
+        for name, values in seconds.items()
     }
 
 
@@ -209,9 +192,9 @@ def measure(B: int, N: int, C: int, repeats: int, compiled: bool) -> dict[str, d
     quiet = {name: torch.no_grad()(run) for name, run in forwards.items()}
     steps = {name: step(run) for name, run in forwards.items()}
     return {
-        "forward": summarise(interleave({**quiet, "products alone": multiplier(bound)}, repeats)),
+        "forward": summarise(measure_interleaved({**quiet, "products alone": multiplier(bound)}, repeats)),
         "forward + backward": summarise(
-            interleave({**steps, "products alone": multiplier(with_gradients(bound))}, repeats)
+            measure_interleaved({**steps, "products alone": multiplier(with_gradients(bound))}, repeats)
         ),
     }
 

@@ -89,7 +89,7 @@ def plain_loss(model: ReIDModel, images: Mapping[str, Tensor], identity: Tensor)
     }
     total = identity.new_zeros((), dtype=torch.float32)
     for name, feature in features.items():
-        logits = model.heads[name](feature)
+        _, logits = model.heads[name](feature)
         total = total + CONFIG.loss.identity_weight * F.cross_entropy(logits, identity, label_smoothing=0.1)
         total = total + CONFIG.loss.metric_weight * hard_triplet(feature, identity)
     return total

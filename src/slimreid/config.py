@@ -166,6 +166,8 @@ class ModelConfig:
     """Heads of the mixture of experts."""
     missing: Literal["skip", "zeros"] = "skip"
     """Leave absent modalities out, or compute them from zero images as earlier code did."""
+    neck_feature: Literal["before", "after"] = "before"
+    """Test with the feature before the BNNeck, or after it."""
     shared_slimmer: bool = False
     """One set of slimming parameters for all modalities instead of one each."""
     slimming: SlimmingOptions = field(default_factory=SlimmingOptions)
@@ -203,6 +205,8 @@ class LossConfig:
     """Batch-hard triplet with soft margin, the same with a margin, circle, or supervised contrastive."""
     metric_weight: float = 1.0
     """Weight of the metric loss; 0 = off."""
+    metric_feature: Literal["before", "after"] = "before"
+    """Give the metric loss the feature before the BNNeck, or after it, where all channels have one scale."""
     margin: float = 0.3
     """Margin of triplet_margin and circle."""
     gamma: float = 64.0
@@ -340,6 +344,12 @@ class Config:
             raise ConfigError(
                 f"optim.warmup_epochs {self.optim.warmup_epochs} leaves nothing of "
                 f"train.epochs {self.train.epochs}"
+            )
+        shrinking = self.model.slimming.keep_warmup_epochs
+        if shrinking >= self.train.epochs and shrinking:
+            raise ConfigError(
+                f"model.slimming.keep_warmup_epochs {shrinking} leaves no epoch of train.epochs "
+                f"{self.train.epochs} with the shares that are tested"
             )
         if self.train.eval_features in ("slimmed", "fused"):
             second = {"sdtps": "slimmed", "none": None}.get(self.model.fusion, "fused")

@@ -379,3 +379,25 @@ def test_patch_mean_is_appended_to_each_global_feature(fusion, heads):
     expected = torch.cat([part for e in encoded for part in (e.global_, e.patches.mean(1))], dim=1)
     assert_close(model(x, cameras()).features["original"], expected)
     assert {n: f.shape[1] for n, f in model(x, cameras()).features.items()} == model.sizes
+
+
+@pytest.mark.parametrize("heads", ["direct", "split"])
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_features_after_the_neck(fusion, heads):
+    """In test each branch goes through the BNNeck of its heads; blocks that lack keep the rule of the mean."""
+    model = make(fusion=fusion, heads=heads, missing="zeros", neck_feature="after")
+    model.train()(images(), cameras())
+    model.eval()
+    x = images(seed=4)
+    after = model(x, cameras()).features
+    model.neck_feature = "before"
+    before = model(x, cameras()).features
+    for branch in [b for b in before if b != "both"]:
+        names = [branch] if branch in model.head_names else [f"{branch}.{m}" for m in NAMES]
+        parts = before[branch].chunk(len(names), dim=1)
+        normed = [model.heads[n.replace(".", "_")].neck(p) for n, p in zip(names, parts, strict=True)]
+        assert_close(after[branch], torch.cat(normed, dim=1))
+    model.neck_feature, model.missing = "after", "skip"
+    some = model({"nir": x["nir"]}, cameras()).features["original"].view(4, 3, -1)
+    assert_close(some[:, 0], some[:, 1])
+    assert_close(some.norm(dim=-1), torch.ones(4, 3))

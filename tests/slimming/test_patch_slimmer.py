@@ -207,7 +207,11 @@ def test_every_option_is_read():
         "ratio_target": {"ratio_loss": "paper"},
         "ratio_lambdas": {"ratio_loss": "paper"},
     }
-    assert set(other) == {field.name for field in dataclasses.fields(SlimmingOptions)}
+    inside = {
+        "where", "schedule", "sources", "leftover", "regions", "soft_keys",
+        "keep_warmup_epochs", "keep_warmup_shape",
+    }  # fmt: skip
+    assert set(other) | inside == {field.name for field in dataclasses.fields(SlimmingOptions)}
 
     def trace(**changes):
         torch.manual_seed(0)
@@ -247,6 +251,8 @@ def test_what_is_missing_is_named():
         PatchSlimmer(16, "seps_papr", num_patches=10)
     with pytest.raises(ConfigError, match="num_patches or merged_tokens"):
         PatchSlimmer(16)
+    with pytest.raises(ConfigError, match="between the blocks of a backbone"):
+        PatchSlimmer(16, num_patches=10, where="inside")
     with pytest.raises(ConfigError, match="merged_tokens"):
         PatchSlimmer(16, merged_tokens=0)
     patches, own, guides = inputs()

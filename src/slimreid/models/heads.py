@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -34,13 +37,43 @@ class BNNeckHead(nn.Module):
         self.classifier = nn.Linear(dim, num_classes, bias=False)
         nn.init.normal_(self.classifier.weight, std=0.001)
 
-    def forward(self, features: Tensor, valid: Tensor | None = None) -> Tensor:
-        """features (B, D) -> class scores (B, classes); rows outside `valid` (B,) are left out and zero."""
+    def forward(self, features: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """features (B, D) -> the same after the BatchNorm, and class scores (B, classes).
+
+        Rows outside `valid` (B,) are left out of the BatchNorm and come back as zeros.
+        """
         if valid is None or bool(valid.all()):
-            scores: Tensor = self.classifier(self.neck(features))
-            return scores
-        some: Tensor = self.classifier(self.neck(features[valid]))
-        return some.new_zeros(len(features), some.shape[1]).index_put((valid,), some)
+            normed: Tensor = self.neck(features)
+            return normed, self.classifier(normed)
+        some = self.neck(features[valid])
+        return _spread(some, valid), _spread(self.classifier(some), valid)
+
+
+class HeadSet(nn.ModuleDict):
+    """A head per feature: of a branch (`original`), or of one modality of it (`original.rgb`)."""
+
+    def __init__(self, widths: Mapping[str, int], num_classes: int) -> None:
+        # A dot is not allowed in module names.
+        super().__init__({name.replace(".", "_"): BNNeckHead(w, num_classes) for name, w in widths.items()})
+        self.names = tuple(widths)
+        """What the heads see; modalities in the order of the blocks."""
+
+    def head(self, name: str) -> BNNeckHead:
+        """The head of a feature."""
+        return cast(BNNeckHead, self[name.replace(".", "_")])
+
+    def after_necks(self, branch: str, blocks: Tensor, present: Tensor | None) -> Tensor:
+        """Blocks (B, S, D) after the one BNNeck of a branch, or after that of each of its S modalities."""
+        if branch in self.names:
+            joined: Tensor = self.head(branch).neck(join_blocks(blocks, present, normalise=False))
+            return joined.view_as(blocks)
+        necks = [self.head(name).neck for name in self.names if name.startswith(f"{branch}.")]
+        return torch.stack([neck(blocks[:, m]) for m, neck in enumerate(necks)], dim=1)
+
+
+def _spread(rows: Tensor, valid: Tensor) -> Tensor:
+    """Rows (n, D) at the n places where `valid` (B,) is true, zeros elsewhere: (B, D)."""
+    return rows.new_zeros(len(valid), rows.shape[1]).index_put((valid,), rows)
 
 
 def fill_absent(blocks: Tensor, present: Tensor) -> Tensor:

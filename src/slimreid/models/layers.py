@@ -19,6 +19,17 @@ def quick_gelu(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)
 
 
+def quick_gelu_(x: Tensor) -> Tensor:
+    """The same in place."""
+    return x.mul_((1.702 * x).sigmoid_())
+
+
+def gelu_(x: Tensor) -> Tensor:
+    """The exact GELU in place."""
+    out: Tensor = torch.ops.aten.gelu_(x)
+    return out
+
+
 def swiglu(x: Tensor) -> Tensor:
     """Gate the second half of the channels by the first: (..., 2C) -> (..., C)."""
     gate, up = x.chunk(2, dim=-1)
@@ -30,6 +41,8 @@ ACTIVATION_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "quick_gelu": quick_gelu,
     "swiglu": swiglu,
 }
+# Without gradients nothing else needs the hidden layer, the largest tensor of a block, so it is reused.
+IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {"gelu": gelu_, "quick_gelu": quick_gelu_}
 
 
 def drop_path(x: Tensor, probability: float, training: bool) -> Tensor:
@@ -57,8 +70,14 @@ class Attention(nn.Module):
             mask = torch.ones(3, config.width).index_fill_(0, torch.tensor(1), 0.0).flatten()
         self.register_buffer("key_mask", mask, persistent=False)
 
-    def forward(self, x: Tensor, rotary: Rotary | None = None) -> Tensor:
-        """Attend among all tokens; `rotary` is the table of `rotary_table`, or None."""
+    def forward(
+        self, x: Tensor, rotary: Rotary | None = None, key_bias: Tensor | None = None, watch: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend among all tokens; `rotary` is the table of `rotary_table`, or None.
+
+        `key_bias` (B, T) is added to the logits of every query and head. With `watch`, also the first
+        token's attention to all tokens, the mean over heads, (B, T); it costs one row per head.
+        """
         B, T, C = x.shape
         bias = self.qkv.bias if self.key_mask is None else self.qkv.bias * self.key_mask
         qkv = F.linear(x, self.qkv.weight, bias)
@@ -67,9 +86,17 @@ class Attention(nn.Module):
             q, k, v = qkv.unbind(0)
         else:
             (q, k), v = rotate(qkv[:2], *rotary).unbind(0), qkv[2]
-        x = F.scaled_dot_product_attention(q, k, v)
+        mask = None if key_bias is None else key_bias[:, None, None].to(q.dtype)
+        x = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         out: Tensor = self.proj(x.transpose(1, 2).reshape(B, T, C))
-        return out
+        return out, first_token_attention(q, k) if watch else None
+
+
+def first_token_attention(q: Tensor, k: Tensor) -> Tensor:
+    """Attention of the first token, the mean over heads: two of (B, H, T, D) -> (B, T), at least float32."""
+    logits: Tensor = (q[:, :, :1] @ k.transpose(-1, -2))[:, :, 0]  # (B, H, T)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) * q.shape[-1] ** -0.5
+    return logits.softmax(-1).mean(1)
 
 
 class MLP(nn.Module):
@@ -81,10 +108,12 @@ class MLP(nn.Module):
         self.fc1 = nn.Linear(config.width, doubled * config.mlp_width)
         self.fc2 = nn.Linear(config.mlp_width, config.width)
         self.activation = ACTIVATION_FUNCTIONS[config.activation]
+        self.in_place = IN_PLACE.get(config.activation, self.activation)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to every token on its own."""
-        out: Tensor = self.fc2(self.activation(self.fc1(x)))
+        activation = self.activation if torch.is_grad_enabled() else self.in_place
+        out: Tensor = self.fc2(activation(self.fc1(x)))
         return out
 
 
@@ -107,12 +136,20 @@ class Block(nn.Module):
             self.register_parameter(name, gain)
         self.drop = drop
 
-    def forward(self, x: Tensor, rotary: Rotary | None = None) -> Tensor:
-        """Tokens (B, T, C) -> (B, T, C)."""
-        x = x + self._branch(self.attn(self.norm1(x), rotary), self.scale1)
-        return x + self._branch(self.mlp(self.norm2(x)), self.scale2)
+    def forward(
+        self, x: Tensor, rotary: Rotary | None = None, key_bias: Tensor | None = None, watch: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Tokens (B, T, C) -> (B, T, C), and what `Attention` has seen of the first token if asked."""
+        y, attention = self.attn(self.norm1(x), rotary, key_bias, watch)
+        x = add(x, self._branch(y, self.scale1))
+        return add(x, self._branch(self.mlp(self.norm2(x)), self.scale2)), attention
 
     def _branch(self, y: Tensor, scale: Tensor | None) -> Tensor:
         if scale is not None:
             y = y * scale
         return drop_path(y, self.drop, self.training)
+
+
+def add(x: Tensor, branch: Tensor) -> Tensor:
+    """x + branch, in the memory of the branch where no gradient needs it."""
+    return x + branch if torch.is_grad_enabled() or x.dtype != branch.dtype else branch.add_(x)

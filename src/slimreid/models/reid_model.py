@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, cast, get_args
 
 import torch
@@ -11,46 +10,21 @@ from torch import Tensor, nn
 
 from slimreid.errors import ConfigError, ModelError
 from slimreid.models.fusion import HDM, ATMoE
-from slimreid.models.heads import BNNeckHead, GlobalLocal, fill_absent, join_blocks
-from slimreid.models.vit import ViT
-from slimreid.slimming import (
-    MultiModalSlimmer,
-    Packing,
-    Slimmed,
-    SlimmingOptions,
-    check_names,
-    pack_all,
-    pack_present,
-    unpack,
-)
+from slimreid.models.heads import GlobalLocal, HeadSet, fill_absent, join_blocks
+from slimreid.models.inside import InsideSlimmer
+from slimreid.models.output import BOTH, FUSED, ORIGINAL, SLIMMED, ReIDOutput
+from slimreid.models.rows import batch_presence, pack_images
+from slimreid.models.vit import ViT, ViTOutput
+from slimreid.slimming import MultiModalSlimmer, Packing, Slimmed, SlimmingOptions, check_names, unpack
 from slimreid.types import ModalBatch
 
 Fusion = Literal["none", "sdtps", "hdm", "hdm_atmoe"]
 Heads = Literal["direct", "split"]
 Missing = Literal["skip", "zeros"]
+NeckFeature = Literal["before", "after"]
 FUSIONS: tuple[Fusion, ...] = get_args(Fusion)
 
-ORIGINAL, SLIMMED, FUSED, BOTH = "original", "slimmed", "fused", "both"
-
-
-@dataclass
-class ReIDOutput:
-    """What the model says of a batch of B samples."""
-
-    features: dict[str, Tensor]
-    """`original` (B, M·C, or M·2C with the mean of the patches), then `slimmed` or `fused`, then `both`; before any BNNeck."""
-    logits: dict[str, Tensor] = field(default_factory=dict)
-    """Class scores (B, classes) per head, while training: `original` or `original.<modality>`, ..."""
-    head_features: dict[str, Tensor] = field(default_factory=dict)
-    """The feature (B, D) that each head sees, for metric losses."""
-    valid: dict[str, Tensor] = field(default_factory=dict)
-    """(B,) bool: the rows that count, for heads of a modality that some samples lack."""
-    ratio_loss: Tensor | None = None
-    """Ratio loss of the slimming, if asked for."""
-    slimmed: Slimmed | None = None
-    """On request: tokens, choices of patches and merge weights, each (B, M, ...)."""
-    present: Tensor | None = None
-    """(B, M) bool: what was computed; None = everything."""
+__all__ = ["BOTH", "FUSED", "FUSIONS", "ORIGINAL", "SLIMMED", "ReIDModel", "ReIDOutput"]
 
 
 class ReIDModel(nn.Module):
@@ -76,6 +50,7 @@ class ReIDModel(nn.Module):
         merged_tokens: int | None = None,
         moe_heads: int = 4,
         missing: Missing = "skip",
+        neck_feature: NeckFeature = "before",
         original_weight: float = 1.0,
         fusion_weight: float = 1.0,
     ) -> None:
@@ -85,9 +60,12 @@ class ReIDModel(nn.Module):
             raise ConfigError(f"the number of classes must be at least 1, not {num_classes}")
         if fusion not in FUSIONS or heads not in get_args(Heads) or missing not in get_args(Missing):
             raise ConfigError(f"unknown fusion '{fusion}', heads '{heads}' or missing '{missing}'")
+        if neck_feature not in get_args(NeckFeature):
+            raise ConfigError(f"unknown neck_feature '{neck_feature}'; use 'before' or 'after'")
         self.backbone = backbone
         self.modalities = tuple(modalities)
         self.num_classes, self.fusion, self.missing = num_classes, fusion, missing
+        self.neck_feature = neck_feature
         C, M = backbone.config.out_width, len(self.modalities)
         self.dim = C
         self.patch_mean = patch_mean
@@ -95,12 +73,15 @@ class ReIDModel(nn.Module):
         names = self.modalities
         self.global_local = nn.ModuleDict({m: GlobalLocal(C) for m in names if global_local})
         self.slimmer: MultiModalSlimmer | None = None
+        self.inside: InsideSlimmer | None = None
         self.hdm: HDM | None = None
         self.moe: ATMoE | None = None
         blocks = M
-        if fusion == "sdtps":
+        options = slimming or SlimmingOptions()
+        if fusion == "sdtps" and options.where == "inside":
+            self.inside = InsideSlimmer(backbone, names, options, shared=shared_slimmer)
+        elif fusion == "sdtps":
             patches = backbone.grid[0] * backbone.grid[1]
-            options = slimming or SlimmingOptions()
             self.slimmer = MultiModalSlimmer(
                 C, names, options, num_patches=patches, merged_tokens=merged_tokens, shared=shared_slimmer
             )
@@ -111,11 +92,8 @@ class ReIDModel(nn.Module):
         widths = {ORIGINAL: M * D} if heads == "direct" else {f"{ORIGINAL}.{m}": D for m in names}
         if self.second:
             widths[self.second] = blocks * C
-        # A dot is not allowed in module names.
-        self.heads = nn.ModuleDict(
-            {n.replace(".", "_"): BNNeckHead(w, num_classes) for n, w in widths.items()}
-        )
-        self.head_names = tuple(widths)
+        self.heads = HeadSet(widths, num_classes)
+        self.head_names = self.heads.names
         self.sizes = {ORIGINAL: M * D, **({self.second: blocks * C} if self.second else {})}
         self.sizes[BOTH] = sum(self.sizes.values())
         self.gather: Callable[[Tensor], Tensor] | None = None
@@ -124,6 +102,11 @@ class ReIDModel(nn.Module):
         self.branch_weights = {ORIGINAL: original_weight}
         if self.second:
             self.branch_weights[self.second] = fusion_weight
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell what depends on it which epoch of training this is, from 0."""
+        if self.inside is not None:
+            self.inside.set_epoch(epoch)
 
     @property
     def second(self) -> str | None:
@@ -148,14 +131,14 @@ class ReIDModel(nn.Module):
         """
         if isinstance(images, ModalBatch):
             cameras = images.camera if cameras is None else cameras
-            present = self._batch_presence(images) if present is None else present
+            present = batch_presence(images, self.modalities) if present is None else present
             images = images.images
-        rows, packing = self._pack(images, present)
+        rows, packing = pack_images(images, present, self.modalities, zeros=self.missing == "zeros")
         if cameras is not None and (cameras.shape != (packing.batch,) or cameras.dtype != torch.int64):
             raise ModelError(
                 f"cameras must be int64 ({packing.batch},), not {cameras.dtype} {tuple(cameras.shape)}"
             )
-        encoded = self.backbone(rows, None if cameras is None else cameras[packing.sample])
+        encoded = self._encode(rows, cameras, packing, generator, with_slimmed)
         globals_ = self._globals(encoded.global_, encoded.patches, packing)  # (R, C)
         exists = None if packing.complete else packing.unpack(packing.sample.new_ones(len(rows)) > 0)
         vectors = globals_
@@ -167,11 +150,10 @@ class ReIDModel(nn.Module):
                 f"training needs at least two samples in a batch, not {len(blocks)}, because heads have a "
                 "BatchNorm; call model.eval() to embed"
             )
-        normalise = self.missing == "skip" and not self.training
-        output = ReIDOutput({ORIGINAL: join_blocks(blocks, there, normalise)}, present=there)
+        output = ReIDOutput({ORIGINAL: self._feature(ORIGINAL, blocks, there)}, present=there)
         if self.second:
-            second, slimmed, some = self._second(encoded.patches, globals_, packing, exists, generator)
-            output.features[self.second] = join_blocks(second, some, normalise)
+            second, slimmed, some = self._second(encoded, globals_, packing, exists, generator)
+            output.features[self.second] = self._feature(self.second, second, some)
             if slimmed is not None:
                 output.ratio_loss = slimmed.ratio_loss
                 output.slimmed = unpack(slimmed, packing) if with_slimmed else None
@@ -189,50 +171,6 @@ class ReIDModel(nn.Module):
         blocks, exists = self.gather(blocks), self.gather(exists)
         return blocks, None if bool(exists.all()) else exists
 
-    def _batch_presence(self, batch: ModalBatch) -> Tensor:
-        """Columns of the batch's presence mask in the order of the model's modalities."""
-        B = len(batch)
-        absent = torch.zeros(B, dtype=torch.bool, device=batch.present.device)
-        column = {name: batch.present[:, m] for m, name in enumerate(batch.modalities)}
-        return torch.stack([column.get(name, absent) for name in self.modalities], 1)
-
-    def _pack(self, images: Mapping[str, Tensor], present: Tensor | None) -> tuple[Tensor, Packing]:
-        """Images of all present (sample, modality) pairs as rows (R, 3, H, W), and where they belong."""
-        unknown = [name for name in images if name not in self.modalities]
-        if unknown or not images:
-            raise ModelError(
-                f"images of {unknown or 'nothing'}; the model knows {', '.join(self.modalities)}"
-            )
-        shapes = {name: tuple(image.shape) for name, image in images.items()}
-        if len(set(shapes.values())) > 1:
-            raise ModelError(f"images of all modalities must have one shape, not {shapes}")
-        for name, image in images.items():
-            if not image.is_floating_point():
-                raise ModelError(
-                    f"images of '{name}' must be floating-point, not {image.dtype}; scale them first"
-                )
-        first = next(iter(images.values()))
-        B, M = len(first), len(self.modalities)
-        if present is None and len(images) == M:
-            return torch.cat([images[name] for name in self.modalities]), pack_all(B, M, first.device)
-        given = torch.tensor([name in images for name in self.modalities], device=first.device)
-        present = given.expand(B, M) if present is None else present
-        if present.shape != (B, M) or present.dtype != torch.bool:
-            raise ModelError(f"present must be bool ({B}, {M}), not {present.dtype} {tuple(present.shape)}")
-        present = present & given
-        empty = (~present.any(1)).nonzero()
-        if len(empty):
-            raise ModelError(f"sample {int(empty[0])} of the batch has no image of any modality")
-        if self.missing == "zeros":
-            full = [images.get(name, torch.zeros_like(first)) for name in self.modalities]
-            keep = present.t()[:, :, None, None, None].to(first.dtype)
-            return torch.cat([x * k for x, k in zip(full, keep, strict=True)]), pack_all(B, M, first.device)
-        packing = pack_present(present)
-        if packing.complete and len(images) == M:
-            return torch.cat([images[name] for name in self.modalities]), packing
-        some = [images[n][present[:, m]] for m, n in enumerate(self.modalities) if n in images]
-        return torch.cat(some), packing
-
     def _globals(self, global_: Tensor, patches: Tensor, packing: Packing) -> Tensor:
         """Global features (R, C), with each modality's own global–local reduction if there is one."""
         if not self.global_local:
@@ -245,17 +183,41 @@ class ReIDModel(nn.Module):
         )
         return torch.cat([module(g, p) for module, g, p in parts])
 
+    def _encode(
+        self,
+        rows: Tensor,
+        cameras: Tensor | None,
+        packing: Packing,
+        generator: torch.Generator | None,
+        trace: bool,
+    ) -> ViTOutput:
+        """Images of all rows through the backbone, with fewer and fewer patches if slimmed inside."""
+        backbone = self.backbone
+        of_rows = None if cameras is None else cameras[packing.sample]
+        encoded: ViTOutput
+        if self.inside is None:
+            encoded = backbone(rows, of_rows)
+        else:
+            height, width = backbone.config.grid((rows.shape[2], rows.shape[3]))
+            between = self.inside.between(packing, height * width, generator=generator, trace=trace)
+            encoded = backbone(rows, of_rows, between, self.inside.watched)
+        return encoded
+
     def _second(
         self,
-        patches: Tensor,
+        encoded: ViTOutput,
         globals_: Tensor,
         packing: Packing,
         present: Tensor | None,
         generator: torch.Generator | None,
     ) -> tuple[Tensor, Slimmed | None, Tensor | None]:
         """Blocks (B, S, C) of the second branch, how they were slimmed, and which blocks exist (B, S)."""
-        if self.slimmer is not None:
-            slimmed = self.slimmer.slim_rows(patches, globals_, packing, generator=generator)
+        patches = encoded.patches
+        if self.slimmer is not None or self.inside is not None:
+            if self.slimmer is not None:
+                slimmed = self.slimmer.slim_rows(patches, globals_, packing, generator=generator)
+            else:
+                slimmed = cast(InsideSlimmer, self.inside).finish(encoded, packing)
             blocks, there = self._joined(packing.unpack(slimmed.tokens.mean(dim=1)), present)
             return blocks, slimmed, there
         hdm = cast(HDM, self.hdm)
@@ -266,6 +228,14 @@ class ReIDModel(nn.Module):
             return blocks, None, there
         filled = blocks if there is None else fill_absent(blocks, there)
         return self.moe(filled), None, None
+
+    def _feature(self, branch: str, blocks: Tensor, exists: Tensor | None) -> Tensor:
+        """Blocks (B, S, D) of a branch to its feature (B, S·D); in test after the BNNeck if asked for."""
+        if self.training:
+            return join_blocks(blocks, exists, normalise=False)
+        if self.neck_feature == "after":
+            blocks = self.heads.after_necks(branch, blocks, exists)
+        return join_blocks(blocks, exists, normalise=self.missing == "skip")
 
     def _classify(self, output: ReIDOutput, blocks: Tensor, exists: Tensor | None) -> None:
         """Run every head on its feature."""
@@ -280,4 +250,4 @@ class ReIDModel(nn.Module):
                 if int(valid.sum()) < 2:  # a BatchNorm needs two rows: this head sits the step out
                     continue
             output.head_features[name] = feature
-            output.logits[name] = self.heads[name.replace(".", "_")](feature, valid)
+            output.neck_features[name], output.logits[name] = self.heads.head(name)(feature, valid)

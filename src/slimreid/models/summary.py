@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from slimreid.models.reid_model import ReIDModel
+from slimreid.models.reid_model import ReIDModel, ReIDOutput
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class ModelSummary:
     gflops: float
     tokens: tuple[tuple[str, int], ...]
     """Stage -> tokens per modality after it."""
+    block_tokens: tuple[int, ...]
+    """Tokens per modality that enter each block of the backbone, class and register tokens included."""
     features: dict[str, int]
     """Feature -> its size."""
 
@@ -42,6 +44,7 @@ class ModelSummary:
             "parameters": self.parameters,
             "gflops": self.gflops,
             "tokens": dict(self.tokens),
+            "block_tokens": list(self.block_tokens),
             "features": dict(self.features),
         }
 
@@ -58,24 +61,48 @@ def summarise(model: ReIDModel) -> ModelSummary:
     device = next(model.parameters()).device
     images = {name: torch.zeros(1, 3, height, width, device=device) for name in model.modalities}
     cameras = torch.zeros(1, dtype=torch.int64, device=device)
-    with FlopCounterMode(display=False, custom_mapping=_FUSED) as counter:
+    entering: list[int] = []
+    hooks = [
+        block.register_forward_pre_hook(lambda _, inputs: entering.append(inputs[0].shape[1]))
+        for block in model.backbone.blocks
+    ]
+    with FlopCounterMode(display=False, custom_mapping=FUSED) as counter:
         output = model(images, cameras, with_slimmed=True)
+    for hook in hooks:
+        hook.remove()
     model.train(was_training)
-    counts = counter.get_flop_counts()
-    gflops = counter.get_total_flops() / 2e9
+    total = sum(p.numel() for p in model.parameters())
+    parts, gflops = _parts(model, counter)
+    return ModelSummary(parts, total, gflops, _stages(model, output), tuple(entering), dict(model.sizes))
+
+
+def _parts(model: ReIDModel, counter: FlopCounterMode) -> tuple[tuple[PartSummary, ...], float]:
+    """Cost of each part and of all."""
+    counts, gflops = counter.get_flop_counts(), counter.get_total_flops() / 2e9
     cost = {n: _flops(counts, f"{type(model).__name__}.{n}", p) / 2e9 for n, p in model.named_children()}
+    if model.inside is not None:
+        # Its stages run within the backbone's forward, its merge behind: the rest of all is its share.
+        cost["backbone"] -= cost["inside"]
+        cost["inside"] = gflops - sum(value for name, value in cost.items() if name != "inside")
     if model.slimmer is not None:  # called by its rows, past the counter's hooks: the rest is its share
         cost["slimmer"] = gflops - sum(cost.values())
     sizes = {n: sum(p.numel() for p in part.parameters()) for n, part in model.named_children()}
-    parts = [PartSummary(name, size, cost[name]) for name, size in sizes.items() if size]
+    shown = [n for n, size in sizes.items() if size or n == "inside"]
+    return tuple(PartSummary(name, sizes[name], cost[name]) for name in shown), gflops
+
+
+def _stages(model: ReIDModel, output: ReIDOutput) -> tuple[tuple[str, int], ...]:
+    """Tokens per modality along the way."""
     stages = [("patches", model.backbone.grid[0] * model.backbone.grid[1])]
-    if output.slimmed is not None:
-        stages.append(("kept", output.slimmed.selection.kept.shape[-2]))
-        if output.slimmed.weights:
-            stages.append(("merged", output.slimmed.weights[0].shape[-2]))
-        stages.append(("with leftover", output.slimmed.tokens.shape[-2]))
-    total = sum(p.numel() for p in model.parameters())
-    return ModelSummary(tuple(parts), total, gflops, tuple(stages), dict(model.sizes))
+    slimmed = output.slimmed
+    if slimmed is None:
+        return tuple(stages)
+    stages.append(("kept", slimmed.selections[-1].kept.shape[-2]))
+    if slimmed.weights:
+        stages.append(("merged", slimmed.weights[0].shape[-2]))
+    if model.inside is None or slimmed.selections[-1].leftover is not None:
+        stages.append(("with leftover", slimmed.tokens.shape[-2]))
+    return tuple(stages)
 
 
 def _attention_flops(q: Sequence[int], k: Sequence[int], v: Sequence[int], *_: Any, **__: Any) -> int:
@@ -84,7 +111,7 @@ def _attention_flops(q: Sequence[int], k: Sequence[int], v: Sequence[int], *_: A
     return 2 * B * H * Tq * k[-2] * (D + v[-1])
 
 
-_FUSED = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops}
+FUSED = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops}
 
 
 def _flops(counts: dict[str, Any], name: str, part: nn.Module) -> float:

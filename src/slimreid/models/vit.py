@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +35,8 @@ class ViTOutput:
     """(R or 1, n, 2): centre (y, x) in [−1, 1] of each patch token, when the caller could change them."""
     index: Tensor | None = None
     """(R, n): the patch that each token is, −1 for mixtures; None = all patches in order."""
+    state: TokenState | None = None
+    """The tokens before final norm and projection with their history, when the caller could change them."""
 
 
 class ViT(nn.Module):
@@ -86,37 +89,54 @@ class ViT(nn.Module):
             nn.init.normal_(self.projection.weight, std=self.config.width**-0.5)
 
     def forward(
-        self, images: Tensor, cameras: Tensor | None = None, between: Between | None = None
+        self,
+        images: Tensor,
+        cameras: Tensor | None = None,
+        between: Between | None = None,
+        watch: Collection[int] = (),
     ) -> ViTOutput:
         """Encode images (R, 3, H, W), with cameras (R,) int64 if the model knows cameras.
 
         `between(i, state)` is called before block i (from 0) and returns the tokens to go on with, see
-        `TokenState`. Raises `ModelError` when shapes do not fit.
+        `TokenState`; `watch` names the blocks after which it gets the class token's attention. Raises
+        `ModelError` when shapes do not fit.
         """
         x, grid = self._embed(images, cameras)
-        prefix = self.config.prefix
-        rotates = self.config.positions == "rotary"
-        places = patch_coordinates(grid, x.device) if rotates or between is not None else None
-        rotary = self._rotary(places) if rotates and places is not None else None
-        index: Tensor | None = None
+        if between is None and self.config.positions != "rotary":
+            for block in self.blocks:
+                x, _ = self._run(block, x)
+            return self._output(x, grid)
+        return self._walk(x, grid, between, watch)
+
+    def _walk(
+        self, x: Tensor, grid: tuple[int, int], between: Between | None, watch: Collection[int]
+    ) -> ViTOutput:
+        """Through the blocks with places and changes of the tokens."""
+        state = TokenState(x, self.config.prefix, patch_coordinates(grid, x.device), grid=grid)
+        rotary = places = None
         for i, block in enumerate(self.blocks):
-            if between is not None and places is not None:
-                before = TokenState(x, prefix, places, index)
-                after = between(i, before)
-                check_change(i, before, after)
-                if rotates and after.positions is not places:
-                    rotary = self._rotary(after.positions)
-                x, places, index = after.x, after.positions, after.index
-            x = self._run(block, x, rotary)
+            if between is not None:
+                before, state = state, between(i, state)
+                check_change(i, before, state)
+            if self.config.positions == "rotary" and state.positions is not places:
+                places = state.positions
+                rotary = self._rotary(places)
+            x, attention = self._run(block, state.x, rotary, state.key_bias, i in watch)
+            state = replace(state, x=x, attention=attention)
+        return self._output(state.x, grid, state)
+
+    def _output(self, x: Tensor, grid: tuple[int, int], state: TokenState | None = None) -> ViTOutput:
         x = self.projection(self.final_norm(x))
+        prefix = self.config.prefix
         patches = x[:, prefix:]
         return ViTOutput(
             patches=patches,
             global_=x[:, 0] if self.config.class_token else patches.mean(dim=1),
             registers=x[:, prefix - self.config.registers : prefix],
             grid=grid,
-            positions=places,
-            index=index,
+            positions=None if state is None else state.positions,
+            index=None if state is None else state.index,
+            state=state,
         )
 
     def _embed(self, images: Tensor, cameras: Tensor | None) -> tuple[Tensor, tuple[int, int]]:
@@ -182,10 +202,17 @@ class ViT(nn.Module):
             self._warned = True
             warnings.warn(f"{what}; the mean camera embedding is used", SlimReIDWarning, stacklevel=2)
 
-    def _run(self, block: nn.Module, x: Tensor, rotary: Rotary | None) -> Tensor:
-        out: Tensor
+    def _run(
+        self,
+        block: nn.Module,
+        x: Tensor,
+        rotary: Rotary | None = None,
+        key_bias: Tensor | None = None,
+        watch: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        out: tuple[Tensor, Tensor | None]
         if self.config.checkpointing and self.training and torch.is_grad_enabled():
-            out = checkpoint(block, x, rotary, use_reentrant=False)
+            out = checkpoint(block, x, rotary, key_bias, watch, use_reentrant=False)
         else:
-            out = block(x, rotary)
+            out = block(x, rotary, key_bias, watch)
         return out

@@ -5,6 +5,7 @@ modules around them, and named presets. It knows nothing of what the tokens are 
 """
 
 from slimreid.slimming.estimators import decide, gumbel_noise, gumbel_softmax, soft_topk
+from slimreid.slimming.leftovers import leftover_weights, regions_of
 from slimreid.slimming.losses import ratio_loss
 from slimreid.slimming.merging import DualPatchMerger, PatchMerger, merge_patches, merged_count
 from slimreid.slimming.multimodal import MultiModalSlimmer, check_names, unpack
@@ -13,6 +14,7 @@ from slimreid.slimming.presets import PRESETS, SlimmingOptions, slimming_options
 from slimreid.slimming.scoring import PatchScorer, PatchScores, min_max, score_patches, similarities
 from slimreid.slimming.selection import Selection, keep_top_patches, kept_count, stable_top
 from slimreid.slimming.slimmer import PatchSlimmer, Slimmed
+from slimreid.slimming.stages import Stage, check_schedule, shrinking_share, stages_of
 
 __all__ = [
     "PRESETS",
@@ -26,22 +28,28 @@ __all__ = [
     "Selection",
     "Slimmed",
     "SlimmingOptions",
+    "Stage",
     "check_names",
+    "check_schedule",
     "decide",
     "gumbel_noise",
     "gumbel_softmax",
     "keep_top_patches",
     "kept_count",
+    "leftover_weights",
     "merge_patches",
     "merged_count",
     "min_max",
     "pack_all",
     "pack_present",
     "ratio_loss",
+    "regions_of",
     "score_patches",
+    "shrinking_share",
     "similarities",
     "slimming_options",
     "soft_topk",
     "stable_top",
+    "stages_of",
     "unpack",
 ]

@@ -138,11 +138,7 @@ class MultiModalSlimmer(nn.Module):
         selection = select(
             patches, learned, sims, present, options, names=names, training=self.training, generator=generator
         )
-        if guides.shape[1] > 1:
-            by_guide = torch.stack([selection.scores[name] for name in names], 1)
-        else:
-            by_guide = sims.new_zeros(R, 0, N)
-        selection = replace(selection, scores=self._by_modality(selection.scores, by_guide, order))
+        selection = replace(selection, scores=name_guides(selection.scores, order, self.modalities))
         if options.merge == "none":
             return finish(selection.kept, (selection,), (), options)
         merged, weights = self._merge(selection, sizes)
@@ -152,27 +148,34 @@ class MultiModalSlimmer(nn.Module):
         """(R, N, C) -> (R, N), each row by the scorer of its modality."""
         if not self.scorers:
             return None
-        return torch.cat([scorer(rows) for scorer, rows in _by_module(self.scorers, patches, sizes)])
+        return torch.cat([scorer(rows) for scorer, rows in by_module(self.scorers, patches, sizes)])
 
     def _merge(self, selection: Selection, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Kept (R, K, C) -> merged (R, N_c, C) and weights (R, N_c, K), by the merger of each modality."""
-        logits = [merger.logits(rows) for merger, rows in _by_module(self.mergers, selection.kept, sizes)]
+        logits = [merger.logits(rows) for merger, rows in by_module(self.mergers, selection.kept, sizes)]
         return merge_patches(
             selection.kept, torch.cat(logits), decision=merge_decision(selection, self.options)
         )
 
-    def _by_modality(
-        self, scores: Mapping[str, Tensor], by_guide: Tensor, order: Tensor
-    ) -> dict[str, Tensor]:
-        """Scores of the guides under the names of their modalities; zero for the row's own modality."""
-        R, G, N = by_guide.shape
-        spread = by_guide.new_zeros(R, G + 1, N)
-        spread = spread.scatter(1, order[:, 1:, None].expand(-1, -1, N), by_guide)
-        named = {name: scores[name] for name in ("learned", "own") if name in scores}
-        return {**named, **dict(zip(self.modalities, spread.unbind(1), strict=True))}
+
+def name_guides(scores: Mapping[str, Tensor], order: Tensor, modalities: Sequence[str]) -> dict[str, Tensor]:
+    """Scores (R, N) of guides `0`, `1`, … under the names of their modalities.
+
+    order (R, M): the row's own modality, then those of its guides. Zero for the row's own modality; other
+    sources stay as they are.
+    """
+    named = {name: scores[name] for name in SOURCES if name in scores}
+    guides = [value for name, value in scores.items() if name not in SOURCES]
+    if not guides:
+        some = next(iter(named.values()))
+        return {**named, **{name: torch.zeros_like(some) for name in modalities}}
+    R, N = guides[0].shape
+    spread = guides[0].new_zeros(R, len(modalities), N)
+    spread = spread.scatter(1, order[:, 1:, None].expand(-1, -1, N), torch.stack(guides, 1))
+    return {**named, **dict(zip(modalities, spread.unbind(1), strict=True))}
 
 
-def _by_module(modules: nn.ModuleDict, rows: Tensor, sizes: tuple[int, ...]) -> list[tuple[Any, Tensor]]:
+def by_module(modules: nn.ModuleDict, rows: Tensor, sizes: tuple[int, ...]) -> list[tuple[Any, Tensor]]:
     """Each module with its rows, which lie together: one product per modality is as fast as a batched one."""
     if SHARED in modules:
         return [(modules[SHARED], rows)]

@@ -11,6 +11,7 @@ from typing import Any
 from slimreid.errors import ConfigError
 from slimreid.slimming.estimators import ESTIMATORS
 from slimreid.slimming.losses import RATIO_LOSSES
+from slimreid.slimming.stages import WARMUP_SHAPES, check_schedule
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,22 @@ class SlimmingOptions:
     """Share that the ratio loss aims at; keep_ratio unless given."""
     ratio_lambdas: tuple[float, float] = (1.0, 1.0)
     """Weight of each decision in the `paper` ratio loss."""
+    where: str = "after"
+    """Slim `after` the backbone (all blocks see all patches), or `inside`, where it saves computation."""
+    schedule: tuple[tuple[float, float], ...] = ((0.25, 0.5), (0.5, 0.2))
+    """Inside: pairs of (position as a share of the depth, share of the original patches kept from there)."""
+    sources: tuple[str, ...] = ("learned", "own", "others")
+    """Inside: what a score is made of; `learned`, `own`, `others`, `attention`, or `random` alone."""
+    leftover: str = "single"
+    """Inside: dropped patches go on as a `single` token, as one per region (`regions`), or not (`none`)."""
+    regions: tuple[int, int] = (2, 2)
+    """Inside: regions (down, across) with a leftover token each, for `leftover: regions`."""
+    soft_keys: bool = False
+    """Inside: log D is added to the attention logits of later blocks, so that the estimator has an effect."""
+    keep_warmup_epochs: int = 0
+    """Inside: epochs in which the shares kept shrink from 1 to their values while training."""
+    keep_warmup_shape: str = "linear"
+    """Inside: how they shrink, `linear` or `cosine`."""
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -74,6 +91,13 @@ class SlimmingOptions:
             raise ConfigError(f"tau: {self.tau} is not a finite number over 0")
         if self.ratio_target is not None and not 0 <= self.ratio_target <= 2:
             raise ConfigError(f"ratio_target: {self.ratio_target} is not in [0, 2]")
+        if self.where == "inside":
+            _check_inside(self)
+            return
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        for name in _INSIDE:
+            if getattr(self, name) != defaults[name]:
+                raise ConfigError(f"{name}: is for slimming inside the backbone; set where to 'inside'")
         if self.merge == "none" and self.estimator != "topk":
             raise ConfigError(
                 f"estimator: '{self.estimator}' has no effect with merge 'none'; use 'topk' or merge"
@@ -95,7 +119,59 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "branch_scorers": ("own", "shared"),
     "estimator": ESTIMATORS,
     "ratio_loss": RATIO_LOSSES,
+    "where": ("after", "inside"),
+    "leftover": ("single", "regions", "none"),
+    "keep_warmup_shape": WARMUP_SHAPES,
 }
+
+INSIDE_SOURCES = ("learned", "own", "others", "attention", "random")
+
+_INSIDE = (
+    "schedule",
+    "sources",
+    "leftover",
+    "regions",
+    "soft_keys",
+    "keep_warmup_epochs",
+    "keep_warmup_shape",
+)
+
+
+def _check_inside(options: SlimmingOptions) -> None:
+    """Raise `ConfigError` where options of slimming inside contradict each other or have no effect."""
+    check_schedule(options.schedule)
+    sources = options.sources
+    for name in sources:
+        if name not in INSIDE_SOURCES:
+            raise ConfigError(f"sources: '{name}' is unknown{_nearest(name, INSIDE_SOURCES)}")
+    if not sources or len(set(sources)) != len(sources):
+        raise ConfigError(f"sources: {list(sources)} are not one or more different ones")
+    if "random" in sources and len(sources) > 1:
+        raise ConfigError("sources: 'random' is a score of its own and goes with no other")
+    for name, value in (("learned", True), ("keep_ratio", 0.5), ("zero_leftover", False)):
+        if getattr(options, name) != value:
+            instead = {"learned": "sources", "keep_ratio": "schedule", "zero_leftover": "leftover"}[name]
+            raise ConfigError(f"{name}: is for slimming after the backbone; inside, '{instead}' decides")
+    if options.ratio_loss != "none":
+        raise ConfigError("ratio_loss: the share kept inside is fixed, so the loss has no effect; use 'none'")
+    if options.leftover == "regions" and (min(options.regions) < 1 or options.regions == (1, 1)):
+        raise ConfigError(f"regions: {options.regions} are not two or more; use leftover 'single' for one")
+    if options.keep_warmup_epochs < 0:
+        raise ConfigError(f"keep_warmup_epochs: {options.keep_warmup_epochs} is negative")
+    into_merge = options.merge != "none" and options.decision_in_merge
+    if options.soft_keys and options.estimator == "topk":
+        raise ConfigError("soft_keys: has no effect with estimator 'topk'; use 'soft_topk' or 'gumbel'")
+    if options.estimator != "topk" and not (options.soft_keys or into_merge):
+        raise ConfigError(
+            f"estimator: '{options.estimator}' has no effect without soft_keys or a merge that D reaches"
+        )
+    trained = options.selection_gradient and (options.leftover != "none" or options.estimator != "topk")
+    if "learned" in sources and not trained:
+        raise ConfigError(
+            "sources: 'learned' would get no gradient, neither from a leftover nor from an estimator; "
+            "leave it out, or change leftover, estimator or selection_gradient"
+        )
+
 
 DEFAULT = "sdtps"
 

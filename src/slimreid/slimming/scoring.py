@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from slimreid.errors import ConfigError, ModelError
 
-SOURCES = ("learned", "own")
+SOURCES = ("learned", "own", "attention", "random")
 """Sources of a score that are no guides; no guide may have such a name."""
 _EPS = 1e-8
 _TINY_NORM = 1e-12
@@ -23,7 +23,7 @@ class PatchScores:
 
     total: Tensor
     sources: dict[str, Tensor]
-    """`learned`, `own` and one entry per guide; zeros where a guide is absent."""
+    """`learned`, `own`, `attention` as used, and one entry per guide; zeros where a guide is absent."""
 
 
 def inverse_norm(vectors: Tensor) -> Tensor:
@@ -107,9 +107,10 @@ def check_presence(present: Tensor, B: int, G: int) -> None:
 
 def score_patches(
     learned: Tensor | None,
-    own: Tensor,
+    own: Tensor | None,
     guides: Tensor,
     *,
+    attention: Tensor | None = None,
     present: Tensor | None = None,
     names: Sequence[str] = (),
     beta: float = 0.25,
@@ -118,11 +119,12 @@ def score_patches(
 ) -> PatchScores:
     """Combine the sources of evidence into one score per patch.
 
-    learned (B, N) in [0, 1] or None, own (B, N) and guides (B, G, N) raw similarities, present (B, G)
-    bool or None for all. `weighted`: (1 − 2β)·learned + 2β·mean(guides present) + 2β·own, where a
-    term without a source falls away; `sum`: the plain sum of all sources. `normalise` is `minmax` or
-    `none`; `names` label the guides (`guide0`, … by default). Raises `ModelError` on shapes that
-    do not fit, and `ConfigError` on names that clash.
+    learned (B, N) in [0, 1] or None, own (B, N) or None and guides (B, G, N) raw similarities, present
+    (B, G) bool or None for all, attention (B, N) paid to each patch or None. `weighted`:
+    (1 − 2β)·learned + 2β·mean(guides present) + 2β·own + 2β·attention, where a term without a source
+    falls away; `sum`: the plain sum of all sources. `normalise` is `minmax` or `none`; `names` label the
+    guides (`guide0`, … by default). Raises `ModelError` on shapes that do not fit, and `ConfigError` on
+    names that clash.
     """
     B, G, N = guides.shape
     labels = list(names) or [f"guide{g}" for g in range(G)]
@@ -130,30 +132,31 @@ def score_patches(
         raise ConfigError(
             f"names of {G} guides must be as many different ones, and not {' or '.join(SOURCES)}: {labels}"
         )
-    if own.shape != (B, N) or (learned is not None and learned.shape != (B, N)):
-        raise ModelError(
-            f"own and learned scores must be ({B}, {N}) like the guides, not {tuple(own.shape)}"
-            + ("" if learned is None else f" and {tuple(learned.shape)}")
-        )
+    singles = {"learned": learned, "own": own, "attention": attention}
+    given = {name: value for name, value in singles.items() if value is not None}
+    if any(value.shape != (B, N) for value in given.values()):
+        shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in given.items())
+        raise ModelError(f"own and learned scores must be ({B}, {N}) like the guides, not {shapes}")
     if present is not None:
         check_presence(present, B, G)
     if normalise == "minmax":
-        own, guides = min_max(own), min_max(guides)
+        guides = min_max(guides)
+        given = {name: value if name == "learned" else min_max(value) for name, value in given.items()}
     if present is not None:
         guides = guides.masked_fill(~present[..., None], 0.0)
 
     guided = guides.sum(1)
     if combine == "weighted":
         count: Tensor | int = max(G, 1) if present is None else present.sum(1, keepdim=True).clamp_min(1)
-        total = 2 * beta * (guided / count + own)
-        total = total if learned is None else (1 - 2 * beta) * learned + total
-    else:
-        total = guided + own if learned is None else guided + own + learned
-
-    sources = {} if learned is None else {"learned": learned}
-    sources["own"] = own
-    sources.update(zip(labels, guides.unbind(1), strict=True))
-    return PatchScores(total, sources)
+        guided = guided / count
+    total = guided
+    for name in ("own", "attention"):
+        total = total + given[name] if name in given else total
+    if combine == "weighted":
+        total = 2 * beta * total
+    if learned is not None:
+        total = (1 - 2 * beta) * learned + total if combine == "weighted" else total + learned
+    return PatchScores(total, {**given, **dict(zip(labels, guides.unbind(1), strict=True))})
 
 
 class PatchScorer(nn.Module):

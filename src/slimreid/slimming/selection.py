@@ -23,7 +23,8 @@ class Selection:
     """
 
     index: Tensor
-    """(B, K) positions of the kept patches, best score first, lower position first on ties."""
+    """(B, K) positions of the kept patches, best score first, lower position first on ties; in the order of
+    the tokens at a stage inside a backbone that drops nothing."""
     kept: Tensor
     """(B, K, C) the kept patches in that order."""
     decision: Tensor
@@ -31,9 +32,9 @@ class Selection:
     score: Tensor
     """(B, N) what the patches were ranked by."""
     leftover: Tensor | None
-    """(B, 1, C) the dropped patches fused into one token; None when nothing was dropped."""
+    """(B, 1, C) the dropped patches fused into one token (or more); None when nothing was dropped."""
     scores: Mapping[str, Tensor] = field(default_factory=dict)
-    """(B, N) score per source: `learned`, `own` and one per guide."""
+    """(B, N) score per source: `learned`, `own`, … and one per guide."""
 
 
 def kept_count(num_patches: int, keep_ratio: float) -> int:
@@ -77,11 +78,23 @@ def split_patches(patches: Tensor, score: Tensor, index: Tensor) -> tuple[Tensor
     patches (B, N, C), score (B, N), index (B, K) with K < N -> kept (B, K, C), leftover (B, 1, C).
     Kept patches get weight zero in one product over all, which spares copying the dropped ones.
     """
-    kept = torch.zeros_like(score, dtype=torch.bool).scatter(1, index, True)
-    weights = score.masked_fill(kept, -math.inf).softmax(-1)
-    with torch.autocast(patches.device.type, enabled=False):
+    weights = score.masked_fill(kept_mask(score, index), -math.inf).softmax(-1)
+    return take_and_mix(patches, index, weights[:, None])
+
+
+def kept_mask(score: Tensor, index: Tensor) -> Tensor:
+    """Whether each patch is kept: score (B, N), index (B, K) -> (B, N) bool."""
+    return torch.zeros_like(score, dtype=torch.bool).scatter(1, index, True)
+
+
+def take_and_mix(tokens: Tensor, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens at some positions, and weighted sums of all, from one pass back over the gradients.
+
+    tokens (B, N, C), index (B, K), weights (B, L, N) -> (B, K, C), (B, L, C).
+    """
+    with torch.autocast(tokens.device.type, enabled=False):
         pair: tuple[Tensor, Tensor] = _Split.apply(  # type: ignore[no-untyped-call]
-            patches, index, weights.to(patches.dtype)
+            tokens, index, weights.to(tokens.dtype)
         )
     return pair
 
@@ -92,19 +105,19 @@ class _Split(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, patches: Tensor, index: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(patches, index, weights)
-        return take(patches, index), torch.bmm(weights[:, None], patches)
+        return take(patches, index), torch.bmm(weights, patches)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
         patches, index, weights = ctx.saved_tensors
         B, N, C = patches.shape
-        to_kept, to_leftover = grads
+        to_kept, to_mixed = grads
         to_patches = to_weights = None
         if ctx.needs_input_grad[0]:
-            to_patches = torch.bmm(weights[..., None], to_leftover)
+            to_patches = torch.bmm(weights.transpose(1, 2), to_mixed)
             to_patches.view(B * N, C).index_add_(0, flat_index(index, N), to_kept.reshape(-1, C))
         if ctx.needs_input_grad[2]:
-            to_weights = torch.bmm(to_leftover, patches.transpose(1, 2))[:, 0]
+            to_weights = torch.bmm(to_mixed, patches.transpose(1, 2))
         return to_patches, None, to_weights
 
 

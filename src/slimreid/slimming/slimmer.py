@@ -27,7 +27,7 @@ class Slimmed:
     tokens: Tensor
     """(B, T, C): [merged ; leftover], or [kept ; leftover] without a merge."""
     selections: tuple[Selection, ...]
-    """One choice of patches, or two with a dual merge."""
+    """One choice of patches, two with a dual merge, or one per stage inside a backbone."""
     weights: tuple[Tensor, ...]
     """(B, N_c, K) merge weights per choice; empty without a merge."""
     ratio_loss: Tensor | None = None
@@ -41,6 +41,8 @@ class Slimmed:
 
 def token_count(options: SlimmingOptions, num_patches: int | None, merged_tokens: int | None) -> int:
     """N_c, given as it is or through the usual number of patches; raises `ConfigError` if neither is."""
+    if options.where == "inside":
+        raise ConfigError("where: 'inside' slims between the blocks of a backbone, not a stream of patches")
     if merged_tokens is not None:
         if merged_tokens < 1:
             raise ConfigError(f"merged_tokens: {merged_tokens} is not at least 1")

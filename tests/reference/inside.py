@@ -1,0 +1,166 @@
+"""Slimming between blocks written as plain loops: one sample, modality by modality, patch by patch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from reference.slimming import Vector, cosine, learned_score, min_max, weighted_sum
+
+Point = tuple[float, float]
+Block = Callable[[Tensor, list[Point]], tuple[Tensor, Vector]]
+"""Tokens (T, C) of one image and the points of its patch tokens -> tokens, and the class token's attention."""
+
+
+@dataclass
+class Leftover:
+    vector: Vector
+    point: Point
+    mass: float
+    """Sum of exp(score) of all patches in it; 0 when none was dropped."""
+
+
+@dataclass
+class Stream:
+    """One modality of one sample."""
+
+    front: list[Vector]
+    patches: list[Vector]
+    origins: list[int]
+    points: list[Point]
+    leftovers: list[Leftover] = field(default_factory=list)
+    attention: Vector = field(default_factory=list)
+    choices: list[list[int]] = field(default_factory=list)
+    scores: list[dict[int, float]] = field(default_factory=list)
+
+    def tokens(self) -> list[Vector]:
+        return [*self.front, *self.patches, *(left.vector for left in self.leftovers)]
+
+    def places(self) -> list[Point]:
+        return [*self.points, *(left.point for left in self.leftovers)]
+
+
+def normed(v: Vector) -> Vector:
+    mean = sum(v) / len(v)
+    deviation = math.sqrt(sum((x - mean) ** 2 for x in v) / len(v) + 1e-5)
+    return [(x - mean) / deviation for x in v]
+
+
+def centres(grid: tuple[int, int]) -> list[Point]:
+    h, w = grid
+    return [((2 * y + 1) / h - 1, (2 * x + 1) / w - 1) for y in range(h) for x in range(w)]
+
+
+def stage_scores(
+    name: str,
+    streams: dict[str, Stream],
+    sources: tuple[str, ...],
+    predictor: nn.Sequential | None,
+    beta: float,
+) -> Vector:
+    stream = streams[name]
+    n = len(stream.patches)
+    totals = [0.0] * n
+    if "learned" in sources:
+        assert predictor is not None
+        for i in range(n):
+            totals[i] += (1 - 2 * beta) * learned_score(predictor, normed(stream.patches[i]))
+    if "own" in sources:
+        own = min_max([cosine(v, stream.front[0]) for v in stream.patches])
+        for i in range(n):
+            totals[i] += 2 * beta * own[i]
+    others = [other for other in streams if other != name]
+    if "others" in sources and others:
+        for other in others:
+            alike = min_max([cosine(v, streams[other].front[0]) for v in stream.patches])
+            for i in range(n):
+                totals[i] += 2 * beta * alike[i] / len(others)
+    if "attention" in sources:
+        start = len(stream.front)
+        seen = min_max(stream.attention[start : start + n])
+        for i in range(n):
+            totals[i] += 2 * beta * seen[i]
+    return totals
+
+
+def region(point: Point, regions: tuple[int, int]) -> int:
+    row, column = (min(int((c + 1) / 2 * g), g - 1) for c, g in zip(point, regions, strict=True))
+    return row * regions[1] + column
+
+
+def mean_point(points: list[Point], weights: Vector) -> Point:
+    return tuple(sum(w * p[a] for w, p in zip(weights, points, strict=True)) / sum(weights) for a in (0, 1))
+
+
+def fuse(stream: Stream, scores: Vector, kept: list[int], regions: tuple[int, int]) -> list[Leftover]:
+    """The leftover of each region after the patches outside `kept` are dropped."""
+    found = []
+    everywhere = list(range(len(stream.patches)))
+    for r in range(regions[0] * regions[1]):
+        members = [i for i in everywhere if region(stream.points[i], regions) == r]
+        dropped = [i for i in members if i not in kept]
+        old = stream.leftovers[r] if stream.leftovers else None
+        chosen = dropped or members or everywhere
+        weights = [math.exp(scores[i]) if dropped else 1.0 for i in chosen]
+        vector = weighted_sum([w / sum(weights) for w in weights], [stream.patches[i] for i in chosen])
+        point = mean_point([stream.points[i] for i in chosen], weights)
+        mass = sum(weights) if dropped else 0.0
+        if old is not None:
+            both = old.mass + mass
+            share = old.mass / both if both else 0.5
+            vector = weighted_sum([share, 1 - share], [old.vector, vector])
+            point = mean_point([old.point, point], [share, 1 - share])
+            mass = both
+        found.append(Leftover(vector, point, mass))
+    return found
+
+
+def slim(
+    images: dict[str, Tensor],
+    prefix: int,
+    grid: tuple[int, int],
+    blocks: list[Block],
+    stages: dict[int, float],
+    predictors: Callable[[int, str], nn.Sequential | None],
+    *,
+    sources: tuple[str, ...] = ("learned", "own", "others"),
+    beta: float = 0.25,
+    leftover: str = "single",
+    regions: tuple[int, int] = (2, 2),
+) -> dict[str, Stream]:
+    """One sample: embedded tokens (prefix + N, C) per modality through all blocks; `stages`: block -> share."""
+    N = grid[0] * grid[1]
+    streams = {
+        name: Stream(x[:prefix].tolist(), x[prefix:].tolist(), list(range(N)), centres(grid))
+        for name, x in images.items()
+    }
+    number = 0
+    for i, block in enumerate(blocks):
+        if i in stages:
+            count = max(1, math.ceil(N * stages[i]))
+            scores = {
+                name: stage_scores(name, streams, sources, predictors(number, name), beta) for name in streams
+            }
+            for name, stream in streams.items():
+                kept = sorted(range(len(stream.patches)), key=lambda j, s=scores[name]: (-s[j], j))[:count]
+                stream.scores.append(dict(zip(stream.origins, scores[name], strict=True)))
+                stream.choices.append([stream.origins[j] for j in kept])
+                if count < len(stream.patches):
+                    if leftover != "none":
+                        cells = (1, 1) if leftover == "single" else regions
+                        stream.leftovers = fuse(stream, scores[name], kept, cells)
+                    stream.patches = [stream.patches[j] for j in kept]
+                    stream.points = [stream.points[j] for j in kept]
+                    stream.origins = [stream.origins[j] for j in kept]
+            number += 1
+        for stream in streams.values():
+            x, stream.attention = block(torch.tensor(stream.tokens()), stream.places())
+            rows, n = x.tolist(), len(stream.patches)
+            stream.front, stream.patches = rows[:prefix], rows[prefix : prefix + n]
+            for left, vector in zip(stream.leftovers, rows[prefix + n :], strict=True):
+                left.vector = vector
+    return streams
