@@ -236,3 +236,22 @@ def test_a_real_model_learns_from_the_total(heads, fusion):
         if parameter.requires_grad and name.startswith("heads"):
             assert parameter.grad is not None, name
             assert parameter.grad.isfinite().all(), name
+
+
+def test_the_metric_loss_can_see_the_feature_after_the_neck():
+    model = build_model(
+        ModelConfig(backbone="nano", fusion="none", heads="split"), (32, 16), ("rgb", "tir"), 3
+    )
+    generator = torch.Generator().manual_seed(3)
+    images = {name: torch.randn(6, 3, 32, 16, generator=generator) for name in ("rgb", "tir")}
+    present = torch.ones(6, 2, dtype=torch.bool)
+    present[4, 0] = False
+    identity = torch.tensor([0, 0, 1, 1, 2, 2])
+    output = model.train()(images, present=present)
+    losses = ReIDLoss(LossConfig(metric_feature="after"), model.branch_weights)(output, identity)
+    rows = present[:, 0]
+    after = torch.nn.functional.batch_norm(
+        output.head_features["original.rgb"][rows], None, None, training=True, eps=1e-5
+    )
+    expected = reference.triplet(after.tolist(), identity[rows].tolist())
+    assert float(losses["original.rgb/triplet"].detach()) == pytest.approx(expected, rel=1e-4)

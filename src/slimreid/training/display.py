@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 
+import rich.progress as bars
 from rich.console import Console
 from rich.live import Live
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from slimreid.console import errors
 from slimreid.training.records import EpochReport, Plan, StepReport, Watcher
 from slimreid.training.step import ACCURACY
 
@@ -145,6 +148,36 @@ class LiveDisplay(Progress):
         for name, value in self._rows.items():
             table.add_row(name, value)
         return table
+
+
+class TrainingBar(Watcher):
+    """One bar for a whole run, on standard error; nothing where that is not a terminal."""
+
+    def __init__(self, name: str) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+        self._bar = bars.Progress(*columns, console=errors, disable=not errors.is_terminal, transient=True)
+        self._name = name
+        self._task = self._bar.add_task(f"training {name}", total=None)
+
+    def start(self, plan: Plan) -> None:
+        """Show the bar."""
+        done = plan.first_epoch * plan.updates
+        self._bar.update(self._task, total=plan.epochs * plan.updates, completed=done)
+        self._bar.start()
+
+    def step(self, report: StepReport) -> None:
+        """Move on."""
+        self._bar.update(self._task, completed=report.step)
+
+    def epoch(self, report: EpochReport) -> None:
+        """Say how good the model is by now."""
+        if report.best:
+            told = f"training {self._name}, best mAP on {report.best.split} {percent(report.best.map)}"
+            self._bar.update(self._task, description=told)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        self._bar.stop()
 
 
 def make_display(console: Console) -> Watcher:

@@ -92,6 +92,7 @@ class Learner:
         batches, accumulate = len(self.loader), self.config.optim.accumulate
         assert isinstance(self.loader.sampler, IdentitySampler)
         self.loader.sampler.set_epoch(epoch)
+        self.model.set_epoch(epoch)
         self.model.train()
         started, images, done, used = time.monotonic(), 0, 0, 0
         losses: dict[str, list[float]] = defaultdict(list)

@@ -129,7 +129,9 @@ class ReIDLoss:
 
     def _head(self, head: str, logits: Tensor, output: ReIDOutput, identity: Tensor) -> dict[str, Tensor]:
         """Unweighted losses of one head."""
-        features, valid = output.head_features[head], output.valid.get(head)
+        before = self.config.metric_feature == "before"
+        features = (output.head_features if before else output.neck_features)[head]
+        valid = output.valid.get(head)
         if len(identity) != len(logits):
             raise ModelError(
                 f"head '{head}' has {len(logits)} rows but there are {len(identity)} identities; "

@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Literal
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from slimreid.config import OptimConfig
-from slimreid.errors import ConfigError
 from slimreid.models.reid_model import ReIDModel, ReIDOutput
+from slimreid.precision import Precision, autocast
 from slimreid.training.ema import EMA
 from slimreid.training.losses import TOTAL, ReIDLoss, accuracy
 from slimreid.types import ModalBatch
 
-Precision = Literal["fp32", "bf16", "fp16"]
 Gather = Callable[[Tensor], Tensor]
 ACCURACY = "accuracy"
-_HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-def check_precision(precision: Precision, device: torch.device) -> None:
-    """Raise `ConfigError` for a precision the device does not train in."""
-    if precision == "fp16" and device.type == "cpu":
-        raise ConfigError("train.precision 'fp16' needs a GPU; use 'bf16' or 'fp32' on CPU")
-
-
-def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
-    """The context in which a forward pass has the given precision."""
-    if precision == "fp32":
-        return nullcontext()
-    return torch.autocast(device.type, dtype=_HALVES[precision])
 
 
 class BatchLosses(nn.Module):

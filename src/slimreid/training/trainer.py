@@ -18,8 +18,10 @@ import torch
 from slimreid.config import Config
 from slimreid.config_io import save_config
 from slimreid.data.loader import open_manifest, train_loader
+from slimreid.evaluation.parts import Part
 from slimreid.files import atomic_write, write_text
-from slimreid.loading import MODEL_NAME, ModelCard, load_state, read_model
+from slimreid.loading import CHOSEN_ON_TEST, MODEL_NAME, ModelCard, load_state, read_model
+from slimreid.precision import check_precision
 from slimreid.training.checkpoint import Best, Checkpoint, CheckpointStore, RunState, read_state
 from slimreid.training.distributed import Processes, join_processes, on_main
 from slimreid.training.failures import explained
@@ -41,15 +43,13 @@ from slimreid.training.resume import (
     find_checkpoint,
 )
 from slimreid.training.seeding import numeric_mode
-from slimreid.training.step import check_precision
-from slimreid.training.validation import Evaluator, Part, check_parts
+from slimreid.training.validation import Evaluator, check_parts
 
 logger = logging.getLogger(__name__)
 
 RESULT_NAME = "result.json"
 TENSORBOARD = "tensorboard"
 RANKS = (1, 5, 10)
-CHOSEN_ON_TEST = "the checkpoint was chosen on the test set, so its figures are too good"
 
 
 def train(

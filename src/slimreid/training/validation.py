@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,19 +12,18 @@ from torch import Tensor
 
 from slimreid.config import Config
 from slimreid.data.loader import BatchLoader, eval_loader
-from slimreid.data.manifest import Manifest, Sample, Split
+from slimreid.data.manifest import Manifest, Sample
 from slimreid.data.splits import place
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation import RetrievalResult, evaluate_retrieval
+from slimreid.evaluation.features import embed_batches
+from slimreid.evaluation.parts import SPLITS_OF, Part, files_of, parts_of, retrieval_labels
 from slimreid.models.reid_model import ReIDModel
+from slimreid.precision import Precision
 from slimreid.training.distributed import Processes, gather_rows
-from slimreid.training.step import Precision, autocast
 
-Part = Literal["val", "test"]
 OnBatch = Callable[[int, int], None]
 """Called with (batches done, batches in all)."""
-
-SPLITS_OF: dict[Part, tuple[Split, ...]] = {"val": ("val",), "test": ("query", "gallery")}
 
 
 @dataclass(frozen=True)
@@ -39,11 +37,6 @@ class Extracted:
     scene: Tensor
     index: Tensor
     """(R,) rows of the dataset."""
-
-
-def parts_of(manifest: Manifest) -> tuple[Part, ...]:
-    """The parts of a dataset that can be evaluated: `val`, and `test` if it has both queries and gallery."""
-    return tuple(part for part, splits in SPLITS_OF.items() if all(manifest.select(s) for s in splits))
 
 
 def check_parts(manifest: Manifest, select_on: str) -> tuple[Part, ...]:
@@ -84,15 +77,9 @@ def _any_match(queries: Sequence[Sample], gallery: Sequence[Sample], protocol: s
 
 def _place(sample: Sample, protocol: str) -> object:
     """What a query ignores of its own identity: its camera, its scene, or only itself."""
-    return _files(sample) if protocol == "none" else place(sample, protocol)
+    return files_of(sample) if protocol == "none" else place(sample, protocol)
 
 
-def _files(sample: Sample) -> str:
-    """The same for two rows of the manifest that are the same images."""
-    return repr(sorted((name, image.path, image.box) for name, image in sample.images.items()))
-
-
-@torch.no_grad()
 def extract(
     model: ReIDModel,
     loader: BatchLoader,
@@ -105,21 +92,13 @@ def extract(
 
     Batches are the same whatever the number of processes, so features are too. All processes get all.
     """
-    training = model.training
-    model.eval()
     rows: list[tuple[Tensor, ...]] = []
-    try:
-        for number, batch in enumerate(loader, start=1):
-            moved = batch.to(device, non_blocking=True)
-            with autocast(precision, device):
-                features = model(moved).features[feature]
-            rows.append(
-                (F.normalize(features.float()), moved.identity, moved.camera, moved.scene, moved.index)
-            )
-            if on_batch is not None:
-                on_batch(number, len(loader))
-    finally:
-        model.train(training)
+    for number, found in enumerate(embed_batches(model, loader, device, precision), start=1):
+        batch = found.batch
+        features = F.normalize(found.features[feature].float())
+        rows.append((features, batch.identity, batch.camera, batch.scene, batch.index))
+        if on_batch is not None:
+            on_batch(number, len(loader))
     if rows:
         columns = [torch.cat(parts) for parts in zip(*rows, strict=True)]
     else:  # more processes than batches
@@ -152,24 +131,11 @@ class Evaluator:
         feature = train.eval_features
         found = extract(model, loader, self.processes.device, feature, train.precision, on_batch)
         samples = [loader.dataset.samples[i] for i in found.index.tolist()]
-        query = torch.tensor([s.split == SPLITS_OF[part][0] for s in samples])
-        gallery = torch.tensor([s.split == SPLITS_OF[part][-1] for s in samples])
-        number = {files: i for i, files in enumerate(dict.fromkeys(_files(s) for s in samples))}
-        same = torch.tensor([number[_files(s)] for s in samples])
-        scenes = self.manifest.protocol == "scene"
-        return evaluate_retrieval(
-            found.features[query],
-            found.features[gallery],
-            found.identity[query],
-            found.identity[gallery],
-            found.camera[query],
-            found.camera[gallery],
-            found.scene[query] if scenes else None,
-            found.scene[gallery] if scenes else None,
-            self.manifest.protocol,
-            query_index=same[query] if self.manifest.protocol == "none" else None,
-            gallery_index=same[gallery] if self.manifest.protocol == "none" else None,
-        )
+        first, last = SPLITS_OF[part][0], SPLITS_OF[part][-1]
+        query = [i for i, s in enumerate(samples) if s.split == first]
+        gallery = [i for i, s in enumerate(samples) if s.split == last]
+        labels = retrieval_labels(samples, query, gallery, self.manifest.protocol)
+        return evaluate_retrieval(found.features[query], found.features[gallery], **labels)
 
     def reports(self) -> list[str]:
         """What was dropped for broken files, per part."""
