@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from argparse import ArgumentError
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jsonargparse import ArgumentParser
@@ -24,9 +24,15 @@ from slimreid.files import atomic_write
 from slimreid.models.build import build_model
 from slimreid.models.reid_model import ReIDModel
 
+if TYPE_CHECKING:
+    from slimreid.embedding import Images
+
 MODEL_NAME = "model.safetensors"
 FORMAT = 1
 _HEADER = "slimreid"
+
+CHOSEN_ON_TEST = "the checkpoint was chosen on the test set, so its figures are too good"
+"""What every result of such a model must say."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,24 @@ class LoadedModel:
     def identities(self) -> tuple[str, ...]:
         """Names of the identities it was trained on."""
         return self.card.identities
+
+    def embed(
+        self,
+        images: Images,
+        *,
+        feature: str = "both",
+        cameras: Sequence[str | None] | None = None,
+        batch: int | None = None,
+        show_progress: bool | None = None,
+    ) -> Tensor:
+        """L2-normalised embeddings (B, D), float32 on CPU, of paths, PIL images, arrays or tensors.
+
+        `images`: {modality: one or a list of B, None for gaps}, a list of dicts {modality: image}, or for a
+        model of one modality an image or a list. See `slimreid.embedding.embed`.
+        """
+        from slimreid.embedding import embed
+
+        return embed(self, images, feature=feature, cameras=cameras, batch=batch, show_progress=show_progress)
 
 
 def fingerprint(state: Mapping[str, Tensor]) -> str:
@@ -203,6 +227,20 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> LoadedModel:
     model = build_from_card(card)
     load_state(model, state, path)
     return LoadedModel(model.to(device).eval(), card, header["fingerprint"], path)
+
+
+def choose_device(name: str | None = None) -> torch.device:
+    """The device named, or a GPU if there is one; raises `ConfigError` for one that cannot be used."""
+    if name is None:
+        found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        return found or torch.device("cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device '{name}' cannot be used ({reason}); use cpu, or leave it out") from None
+    return device
 
 
 def build_from_card(card: ModelCard) -> ReIDModel:

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from slimreid.config import DataConfig, TransformConfig
 from slimreid.data.cache import DiskCache, ImageCache, NoCache, RamCache, cache_key
 from slimreid.data.codebook import Codebook
-from slimreid.data.decode import read_images
+from slimreid.data.decode import Pixels, read_images
 from slimreid.data.manifest import Manifest, Sample, Split
 from slimreid.data.sampler import SampleKey
 from slimreid.data.transforms import TestTransform, TrainTransform, resize
@@ -114,7 +114,7 @@ class ReIDDataset(Dataset[LoadedSample]):
             nonlocal pixels
             if pixels is None:  # read the whole sample once: a strip holds all its spectra
                 pixels = read_images(sample.images, self.root, self.windows, self.at_least)
-                self._check_aligned(sample, {n: p.shape for n, p in pixels.items()})
+                check_aligned(pixels, {n: str(self.root / i.path) for n, i in sample.images.items()})
             return resize(pixels[name], self.size, mode)
 
         result = {}
@@ -125,18 +125,6 @@ class ReIDDataset(Dataset[LoadedSample]):
             key = cache_key(self.root, image, self.windows.get(name), self.size, mode, self.at_least)
             result[name] = self.cache.get(key, lambda name=name: make(name))  # type: ignore[misc]
         return result
-
-    def _check_aligned(self, sample: Sample, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Refuse spectra whose shapes differ in aspect: their patches would not match."""
-        first, *others = shapes.items()
-        height, width = first[1][:2]
-        for name, shape in others:
-            if abs(shape[0] * width - shape[1] * height) > max(height, width, *shape[:2]):
-                raise DataError(
-                    f"{self.root / sample.images[name].path}: '{name}' is {shape[1]}×{shape[0]} but "
-                    f"'{first[0]}' is {width}×{height}; spectra of one sample must be aligned, "
-                    f"crop or resize them to one shape"
-                )
 
     def collate(self, samples: Sequence[LoadedSample | BrokenSample]) -> ModalBatch:
         """Join samples to a batch; absent modalities are zeros, broken samples are listed in `dropped`."""
@@ -161,6 +149,22 @@ class ReIDDataset(Dataset[LoadedSample]):
             paths=tuple(s.paths for s in good),
             dropped=broken,
         )
+
+
+def check_aligned(pixels: Mapping[str, Pixels], names: Mapping[str, str]) -> None:
+    """Refuse images of one sample that differ in aspect: their patches would not match.
+
+    Raises `DataError` with the image's entry in `names`.
+    """
+    (first, image), *others = pixels.items()
+    height, width = image.shape[:2]
+    for name, other in others:
+        H, W = other.shape[:2]
+        if abs(H * width - W * height) > max(height, width, H, W):
+            raise DataError(
+                f"{names[name]}: '{name}' is {W}×{H} but '{first}' is {width}×{height}; spectra of one "
+                f"sample must be aligned, crop or resize them to one shape"
+            )
 
 
 def _make_cache(data: DataConfig, root: Path, size: tuple[int, int]) -> ImageCache:

@@ -68,10 +68,10 @@ def decode_file(path: Path, window: Window | None = None, at_least: tuple[int, i
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file; correct the path in the manifest") from None
+        raise DataError(f"{path}: no such file; correct the path") from None
     except (OSError, ValueError) as error:  # ValueError: a character no path can have
         reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{path}: cannot be read ({reason}); correct the path in the manifest") from None
+        raise DataError(f"{path}: cannot be read ({reason}); correct the path") from None
     if not data:
         raise DataError(f"{path}: the file is empty (zero bytes); copy it again or drop the row")
     try:
@@ -100,6 +100,11 @@ def _decode_other(data: bytes, window: Window | None) -> Pixels:
         image = Image.open(io.BytesIO(data))
         _refuse_huge(*image.size)
         image.load()
+    return image_pixels(image, window)
+
+
+def image_pixels(image: Image.Image, window: Window | None = None) -> Pixels:
+    """A decoded image as (H, W, 3) uint8; deep values, and any with a window, are mapped to grey."""
     deep = image.mode in ("I", "F") or image.mode.startswith("I;16")
     if not deep and window is None:
         return np.array(image.convert("RGB"))

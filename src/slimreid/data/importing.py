@@ -118,7 +118,7 @@ def _scan_root(
 ) -> _Scan:
     scan = _Scan()
     folders = set(layout.splits) if template.text.startswith("{split}/") else None
-    for path in _images(root, folders):
+    for path in image_files(root, folders):
         relative = path.relative_to(root).with_suffix("").as_posix()
         match = template.match(unicodedata.normalize("NFC", relative))
         if match is None:
@@ -155,7 +155,7 @@ def _unknown_modality(path: Path, word: str) -> str:
     return f"{path}: {hint}; rename the folder, or name all your spectra: --modalities rgb,{word.lower()}"
 
 
-def _images(root: Path, only: set[str] | None) -> Iterator[Path]:
+def image_files(root: Path, only: set[str] | None = None) -> Iterator[Path]:
     """Image files below `root` (inside its sub-folders `only`, if given), sorted by path."""
     for folder, folders, files in os.walk(root):
         if only is not None and Path(folder) == root:

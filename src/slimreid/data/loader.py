@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from slimreid.config import Config
+from slimreid.data.codebook import Codebook
 from slimreid.data.dataset import LoadedSample, ReIDDataset
 from slimreid.data.manifest import Manifest, Split, read_manifest
 from slimreid.data.sampler import IdentitySampler, SampleKey, SequentialSampler
@@ -113,10 +114,16 @@ def eval_loader(
     manifest: Manifest | None = None,
     rank: int = 0,
     world_size: int = 1,
+    codebook: Codebook | None = None,
 ) -> BatchLoader:
-    """All samples of some splits in order, without augmentation."""
+    """All samples of some splits in order, without augmentation; `codebook` numbers them (default: own)."""
     dataset = ReIDDataset(
-        manifest or open_manifest(config), splits, config.transforms, data=config.data, seed=config.seed
+        manifest or open_manifest(config),
+        splits,
+        config.transforms,
+        data=config.data,
+        codebook=codebook,
+        seed=config.seed,
     )
     sampler = SequentialSampler(len(dataset), config.batch.test, rank, world_size)
     return BatchLoader(dataset, sampler, config.data.workers)

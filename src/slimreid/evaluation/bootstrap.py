@@ -7,16 +7,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slimreid.errors import ConfigError, DataError
-from slimreid.evaluation.result import RetrievalResult
 
 Floats = NDArray[np.float64]
 
 _DRAWS_AT_ONCE = 2**22
+
+
+class Precisions(Protocol):
+    """What intervals are computed from: a `RetrievalResult`, or the part of one that a file keeps."""
+
+    @property
+    def protocol(self) -> str:
+        """`camera`, `scene` or `none`."""
+
+    @property
+    def query_ids(self) -> NDArray[np.generic]:
+        """(Q,)."""
+
+    @property
+    def average_precision(self) -> Floats:
+        """(Q,), NaN for skipped queries."""
+
+    @property
+    def valid(self) -> NDArray[np.bool_]:
+        """(Q,): the queries that count."""
+
+    @property
+    def map(self) -> float:
+        """Mean over the valid queries."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +71,7 @@ class PairedDifference(Interval):
         return self.low > 0 or self.high < 0
 
 
-def bootstrap_map(
-    result: RetrievalResult, *, samples: int = 2000, level: float = 0.95, seed: int = 0
-) -> Interval:
+def bootstrap_map(result: Precisions, *, samples: int = 2000, level: float = 0.95, seed: int = 0) -> Interval:
     """Percentile interval of the mAP over resampled identities.
 
     Raises `DataError` for fewer than two identities, `ConfigError` for an option out of range.
@@ -60,8 +82,8 @@ def bootstrap_map(
 
 
 def paired_bootstrap(
-    first: RetrievalResult,
-    second: RetrievalResult,
+    first: Precisions,
+    second: Precisions,
     *,
     samples: int = 2000,
     level: float = 0.95,
@@ -87,7 +109,7 @@ def paired_bootstrap(
 
 
 def _resampled_means(
-    result: RetrievalResult, values: list[Floats], samples: int, level: float, seed: int
+    result: Precisions, values: list[Floats], samples: int, level: float, seed: int
 ) -> list[Floats]:
     """Means of values (Q,) over the valid queries of resampled identities, (samples,) for each."""
     if samples < 2 or not 0 < level < 1:

@@ -1,0 +1,87 @@
+"""Folders of images without a manifest."""
+
+import pytest
+
+from conftest import write_image
+from slimreid.data.loose import open_folder, read_loose
+from slimreid.errors import ConfigError, DataError
+
+NAMES = ("rgb", "nir", "tir")
+
+
+def images(manifest):
+    return [{m: i.path for m, i in s.images.items()} for s in manifest.samples]
+
+
+def test_photos_are_samples_of_unknown_identity(tmp_path):
+    for name in ("a.jpg", "trip/b.png", "trip/a.jpg", "c10.png", "c2.png"):
+        write_image(tmp_path / name)
+    (tmp_path / "notes.txt").write_text("no image")
+    manifest, how = open_folder(tmp_path, NAMES)
+    assert how == "identities unknown"
+    assert images(manifest) == [
+        {"rgb": name} for name in ("a.jpg", "c2.png", "c10.png", "trip/a.jpg", "trip/b.png")
+    ]
+    assert {(s.identity, s.camera, s.split) for s in manifest.samples} == {("", "", "gallery")}
+    assert manifest.modalities == ("rgb",)
+    assert open_folder(tmp_path, ("tir",))[0].modalities == ("tir",), "the only one the model knows"
+    assert open_folder(tmp_path, NAMES, "nir")[0].modalities == ("nir",)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ("rgb/1.jpg", "nir/1.png", "rgb/2.jpg", "tir/2.jpg"),
+        ("x/vis/1.jpg", "x/NI/1.png", "x/vis/2.jpg", "x/th/2.jpg"),
+        ("1_rgb.jpg", "1_nir.png", "2-RGB.jpg", "2-tir.jpg"),
+        ("day/1.rgb.jpg", "day/1.nir.png", "day/2_rgb.jpg", "day/2_tir.jpg"),
+    ],
+)
+def test_spectra_are_told_by_folder_or_name(tmp_path, files):
+    for name in files:
+        write_image(tmp_path / name)
+    manifest, _ = open_folder(tmp_path, NAMES)
+    rgb, nir, other, tir = files
+    assert sorted(images(manifest), key=lambda found: found["rgb"]) == [
+        {"rgb": rgb, "nir": nir},
+        {"rgb": other, "tir": tir},
+    ]
+    assert manifest.modalities == NAMES
+
+
+def test_a_known_layout_brings_its_identities(tmp_path):
+    for name in ("rgb/anna/1_a.png", "nir/anna/1_a.png", "rgb/bert/2_a.png"):
+        write_image(tmp_path / name)
+    manifest, how = open_folder(tmp_path, ("rgb", "tir"))
+    assert how == "layout folder"
+    assert [(s.identity, s.camera) for s in manifest.samples] == [("anna", "1"), ("bert", "2")]
+    assert images(manifest) == [{"rgb": "rgb/anna/1_a.png"}, {"rgb": "rgb/bert/2_a.png"}]
+
+
+def test_a_layout_that_leaves_images_out_is_not_taken(tmp_path):
+    for name in ("0001_c1s1_01.jpg", "holiday.jpg"):
+        write_image(tmp_path / name)
+    manifest, how = open_folder(tmp_path, NAMES)
+    assert how == "identities unknown"
+    assert len(manifest.samples) == 2
+
+
+def test_photos_named_as_strips_are_not_cut_up(tmp_path):
+    write_image(tmp_path / "0001_c1_01.jpg", (24, 16))
+    manifest, _ = open_folder(tmp_path, NAMES)
+    assert images(manifest) == [{"rgb": "0001_c1_01.jpg"}]
+    assert manifest.samples[0].images["rgb"].box is None
+
+
+def test_what_cannot_be_understood_is_refused(tmp_path):
+    with pytest.raises(DataError, match="no images below this folder"):
+        read_loose(tmp_path, NAMES)
+    write_image(tmp_path / "rgb" / "a.png")
+    write_image(tmp_path / "rgb" / "a.jpg")
+    with pytest.raises(DataError, match="same image of one sample"):
+        read_loose(tmp_path, NAMES)
+    write_image(tmp_path / "b" / "a.png")
+    with pytest.raises(DataError, match="neither its folder nor its name"):
+        read_loose(tmp_path / "b", ("nir", "tir"))
+    with pytest.raises(ConfigError, match="modality 'depth'; the model knows rgb, nir, tir"):
+        read_loose(tmp_path / "b", NAMES, "depth")

@@ -1,0 +1,146 @@
+"""`slimreid evaluate` as a person types it."""
+
+import csv
+import json
+import re
+
+import pytest
+
+import slimreid.data.dataset as dataset_module
+from evaluation.model_cases import write_random_model
+from slimreid.cli import main
+from slimreid.evaluation.evaluation import read_evaluation
+from slimreid.evaluation.writing import sheets
+from slimreid.loading import CHOSEN_ON_TEST
+from training.run_cases import write_set
+
+
+def run(*arguments, capsys):
+    code = main(["evaluate", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("chosen")
+    manifest = write_set(folder / "set", origin="real rgb, simulated nir/tir")
+    return write_random_model(folder / "run", manifest, select_on="test").path.parent
+
+
+def test_everything_is_printed_and_written(model, capsys, monkeypatch):
+    code, out, err = run(model, "--missing", "all", "--rerank", capsys=capsys)
+    assert code == 0, err
+    folder = model / "evaluation"
+    evaluation = read_evaluation(folder)
+    markdown = (folder / "evaluation.md").read_text(encoding="utf-8")
+    for text in (
+        out,
+        markdown,
+        (folder / "evaluation.csv").read_text(),
+        (folder / "evaluation.json").read_text(),
+    ):
+        assert "real rgb; simulated nir/tir" in text
+    for text in (out, markdown):
+        assert CHOSEN_ON_TEST in text
+        assert "chosen on the test set" in text
+        assert f"{100 * evaluation.scores.result.map:.1f}" in text
+        assert (
+            f"{100 * evaluation.scores.interval.low:.1f}–{100 * evaluation.scores.interval.high:.1f}" in text
+        )
+        for words in (
+            "12 valid, 0 skipped",
+            "mINP",
+            "R-20",
+            "re-ranked",
+            "1e-4",
+            "mAP per camera pair",
+            "chance",
+        ):
+            assert words in text
+    assert all(len(line) <= 80 for line in out.splitlines() if "│" in line)
+    assert "…" not in out, "no table is too wide"
+    for kind, matrix in evaluation.missing.items():
+        assert f"mAP with missing spectra ({kind}" in markdown
+        assert f"{100 * matrix.map[0, 6]:.1f}" in markdown
+
+    reads = []
+    real = dataset_module.read_images
+    monkeypatch.setattr(dataset_module, "read_images", lambda *a: (reads.append(a), real(*a))[1])
+    code, again, _ = run(model, "--missing", "all", "--rerank", capsys=capsys)
+    assert code == 0
+    assert again == out
+    assert not reads, "the features of the first time were found"
+    assert run(model, "--no-cache", "--features", "both", "--out", model / "new", capsys=capsys)[0] == 0
+    assert reads
+    assert not list((model / "new").glob("features*"))
+
+
+def test_the_csv_holds_every_figure_with_what_it_is_of(model, capsys, tmp_path):
+    code, _, err = run(model, "--missing", "all", "--out", tmp_path, capsys=capsys)
+    assert code == 0, err
+    evaluation = read_evaluation(tmp_path)
+    rows = list(csv.DictReader((tmp_path / "evaluation.csv").open(encoding="utf-8")))
+    assert {row["select_on"] for row in rows} == {"test"}
+    assert {row["origin"] for row in rows} == {evaluation.origin}
+
+    def value(**wanted):
+        (found,) = [row for row in rows if all(row[k] == v for k, v in wanted.items())]
+        return float(found["value"]) if found["value"] else None
+
+    scores = evaluation.features["slimmed"]
+    plain = {"feature": "slimmed", "ranking": "plain", "query": "rnt"}
+    assert value(**plain, figure="map") == scores.result.map
+    assert value(**plain, figure="rank20") == scores.result.rank(20)
+    assert value(**plain, figure="map_high") == scores.interval.high
+    assert value(**plain, figure="threshold@0.001") == scores.operating_points[1].threshold
+    matrix = {"feature": "both", "ranking": "missing", "query": "r", "gallery": "nt", "figure": "map"}
+    assert value(**matrix) == evaluation.missing["both"].map[0, 5]
+    pair = {"feature": "both", "query": "camera 1", "gallery": "camera 1", "figure": "map"}
+    assert value(**pair) is None, "a camera does not find in itself"
+
+
+def test_json_is_plain_and_on_the_scale_from_0_to_1(model, capsys, tmp_path):
+    assert run(model, "--features", "slimmed", "--out", tmp_path, capsys=capsys)[0] == 0
+    text = (tmp_path / "evaluation.json").read_text()
+    values = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert list(values["features"]) == ["slimmed"]
+    assert 0 < values["features"]["slimmed"]["map"] <= 1
+    assert values["missing"] == {}
+    assert text.count("\n") < 300, "rows of numbers are on one line each"
+
+
+def test_markdown_tables_line_up(model, capsys, tmp_path):
+    assert run(model, "--missing", "all", "--out", tmp_path, capsys=capsys)[0] == 0
+    evaluation = read_evaluation(tmp_path)
+    for sheet in sheets(evaluation):
+        assert {len(row) for row in sheet.rows} == {len(sheet.columns)}
+    widths = [
+        len(re.findall(r"(?<!\\)\|", line)) for line in (tmp_path / "evaluation.md").read_text().splitlines()
+    ]
+    assert widths.count(9) >= 6 * 9, "8 columns in 6 tables of missing spectra"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--features", "fused"], 2, "the model has no feature 'fused'"),
+        (["--features", "fsed"], 2, "features"),
+        (["--protocol", "scene"], 1, "use protocol 'camera' where the data has none"),
+        (["--data", "nothing.csv"], 1, "nothing.csv: no such manifest"),
+        (["--device", "abacus"], 2, "device 'abacus' cannot be used"),
+        (["--batch", "0"], 2, "must be at least 1"),
+        (["--mising", "all"], 2, "did you mean 'missing'"),
+    ],
+)
+def test_wrong_usage_is_one_clear_message(model, options, code, message, capsys):
+    found, out, err = run(model, *options, capsys=capsys)
+    assert found == code
+    assert message in " ".join(err.split())
+    assert "Traceback" not in out + err
+
+
+def test_a_place_without_a_model_is_named(tmp_path, capsys):
+    code, _, err = run(tmp_path, capsys=capsys)
+    assert code == 1
+    assert "no model.safetensors in this folder" in " ".join(err.split())
