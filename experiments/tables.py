@@ -1,0 +1,114 @@
+"""Turn the results of experiments into tables and pictures for docs/results.md.
+
+    python experiments/tables.py [PLAN ...] [--results experiments/results] [--out experiments/results]
+
+Writes PLAN.md (table, missing modalities, commands) and PLAN.png for every plan, from its results alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from slimreid.console import console, errors
+from slimreid.errors import DataError, SlimReIDError
+from slimreid.evaluation.missing import MissingMatrix
+from slimreid.experiments.comparison import compare_records
+from slimreid.experiments.plan_file import read_plan
+from slimreid.experiments.record import RunRecord, read_record
+from slimreid.experiments.tables import to_markdown
+from slimreid.files import natural_key, write_text
+from slimreid.visual.ablation import GridPoint, models_plot
+from slimreid.visual.style import save_picture
+
+HERE = Path(__file__).resolve().parent
+
+
+def read_results(folder: Path, order: Sequence[str]) -> list[RunRecord]:
+    """All results of a folder, in the order of the plan's labels, then by seed."""
+    records = [read_record(path) for path in sorted(folder.glob("*.json"), key=lambda p: natural_key(p.name))]
+    known = [record for record in records if record.label in order]
+    return sorted(known, key=lambda record: (order.index(record.label), record.seed))
+
+
+def missing_table(label: str, records: Sequence[RunRecord], feature: str) -> str:
+    """mAP when query and gallery are seen in the same subset of the modalities, mean over seeds."""
+    matrices = [MissingMatrix.from_dict(r.missing[feature]) for r in records if feature in r.missing]
+    if not matrices:
+        return ""
+    mean = np.mean([matrix.map for matrix in matrices], axis=0)
+    names = ["+".join(subset) for subset in matrices[0].subsets]
+    lines = [
+        f"{label} ({feature}): mAP, rows query, columns gallery; chance {100 * matrices[0].chance:.1f}",
+        "",
+    ]
+    lines += ["| | " + " | ".join(names) + " |", "|---" + "|---:" * len(names) + "|"]
+    for name, row in zip(names, mean, strict=True):
+        lines.append(f"| {name} | " + " | ".join(f"{100 * value:.1f}" for value in row) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def page(title: str, about: str, records: Sequence[RunRecord]) -> str:
+    """The Markdown of one plan."""
+    try:
+        table = to_markdown(compare_records(records))
+    except DataError as error:
+        table = to_markdown(compare_records(records, paired=False)) + f"\nNo differences: {error}\n"
+    parts = [f"## {title}\n", f"{about}\n", f"![mAP of each model]({title}.png)\n", table]
+    groups: dict[str, list[RunRecord]] = {}
+    for record in records:
+        groups.setdefault(record.label, []).append(record)
+    for label, group in groups.items():
+        feature = "both" if "both" in group[0].features else "original"
+        if len(group[0].modalities) > 1:
+            parts.append(missing_table(label, group, feature))
+    commands = [str(group[0].source.get("command", "")) for group in groups.values()]
+    parts.append("Commands (other seeds alike):\n\n```bash\n" + "\n".join(commands) + "\n```\n")
+    minutes = sum(sum(record.seconds.values()) for record in records) / 60
+    versions = sorted({str(record.source.get("versions", {}).get("torch", "?")) for record in records})
+    commits = sorted({str(record.source.get("git_commit"))[:12] for record in records})
+    parts.append(
+        f"{len(records)} runs, {minutes:.0f} minutes in all, torch {', '.join(versions)}, "
+        f"commit {', '.join(commits)}.\n"
+    )
+    return "\n".join(part for part in parts if part)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("plans", nargs="*")
+    parser.add_argument("--plans-folder", type=Path, default=HERE / "plans")
+    parser.add_argument("--results", type=Path, default=HERE / "results")
+    parser.add_argument("--out", type=Path, default=None)
+    options = parser.parse_args(arguments)
+    out = options.out or options.results
+    try:
+        for path in sorted(options.plans_folder.glob("*.yaml")):
+            if options.plans and path.stem not in options.plans:
+                continue
+            plan = read_plan(path)
+            records = read_results(options.results / plan.name, [e.title for e in plan.experiments])
+            if not records:
+                console.print(f"{plan.name}: no results yet")
+                continue
+            write_text(out / f"{plan.name}.md", page(plan.name, plan.about, records))
+            rows = compare_records(records, paired=False).rows
+            points = [GridPoint({"model": row.label}, row.map.values) for row in rows]
+            save_picture(models_plot(points), out / f"{plan.name}.png")
+            console.print(
+                f"{plan.name}: {len(records)} results in {out / plan.name}.md, .png", soft_wrap=True
+            )
+    except SlimReIDError as error:
+        errors.print(f"error: {error}", markup=False, soft_wrap=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

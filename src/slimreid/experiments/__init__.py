@@ -1,0 +1,1 @@
+"""Experiments: plans of runs that can be stopped and gone on with, their results, and comparing them."""
