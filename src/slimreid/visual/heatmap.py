@@ -1,0 +1,150 @@
+"""Matrices with their numbers written in: missing modalities, pairs of cameras."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
+
+from slimreid.errors import DataError
+from slimreid.evaluation.camera_pairs import CameraPairs
+from slimreid.visual.style import LIGHT, WIDTH, Look, check_names, new_axes
+
+Floats = NDArray[np.float64]
+
+
+def annotated_heatmap(
+    matrices: Mapping[str, Floats],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    look: Look = LIGHT,
+    *,
+    chance: float | None = None,
+    value: str = "mAP",
+    row_label: str = "query",
+    column_label: str = "gallery",
+) -> Figure:
+    """Matrices (R, C) of shares, drawn as points of 100 on one scale of colours, one above the other.
+
+    The colour bar marks `chance`, and cells that do not beat it have a dashed frame and slanted numbers. A
+    NaN is a hatched cell: nothing was to be measured. Raises `DataError` when a shape does not fit.
+    """
+    check_names(list(matrices), "heat map")
+    shape = (len(rows), len(columns))
+    for name, matrix in matrices.items():
+        if matrix.shape != shape:
+            raise DataError(f"heat map '{name}' is {matrix.shape}, but there are {shape} names")
+    known = np.concatenate([m[np.isfinite(m)] for m in matrices.values()])
+    if not len(known):
+        raise DataError("heat map: every cell is NaN; nothing was measured")
+    low = min(float(known.min()), chance if chance is not None else 1.0)
+    scale = Normalize(100 * max(0.0, low), 100 * max(float(known.max()), low + 1e-6))
+    side = (WIDTH - 1.5) / len(columns)
+    with look.drawing():
+        height = len(matrices) * (max(side * 0.72, 0.36) * len(rows) + 1.0) + 0.1
+        figure, axes = new_axes(look, len(matrices), height=height)
+        for panel, (name, matrix) in zip(axes, matrices.items(), strict=True):
+            _draw(panel, 100 * matrix, look, scale, None if chance is None else 100 * chance)
+            panel.set_xticks(range(len(columns)), columns)
+            panel.set_yticks(range(len(rows)), rows)
+            panel.set(xlabel=column_label, ylabel=row_label)
+            panel.set_title(name)
+        shades = matplotlib.cm.ScalarMappable(scale, look.heat)
+        bar = figure.colorbar(shades, ax=axes, fraction=0.05, pad=0.03)
+        bar.outline.set_visible(False)
+        bar.ax.grid(False)
+        bar.set_label(f"{value} (points)")
+        if chance is not None:
+            bar.ax.axhline(100 * chance, color=look.wrong, linewidth=3)
+            bar.ax.annotate(
+                f"chance {100 * chance:.1f}",
+                (0, 100 * chance),
+                xycoords=("axes fraction", "data"),
+                xytext=(-3, 3),
+                textcoords="offset points",
+                color=look.wrong,
+                rotation=90,
+                ha="right",
+                va="bottom",
+                fontsize=10,
+            )
+    return figure
+
+
+def missing_heatmap(
+    matrices: Mapping[str, Floats],
+    subsets: Sequence[str],
+    look: Look = LIGHT,
+    *,
+    chance: float | None = None,
+    value: str = "mAP",
+) -> Figure:
+    """mAP for every set of modalities the query (rows) and the gallery (columns) may have.
+
+    `subsets` are short names such as `rn`, in the order of rows and columns.
+    """
+    return annotated_heatmap(
+        matrices,
+        subsets,
+        subsets,
+        look,
+        chance=chance,
+        value=value,
+        row_label="query has",
+        column_label="gallery has",
+    )
+
+
+def camera_heatmap(pairs: CameraPairs, look: Look = LIGHT, *, chance: float | None = None) -> Figure:
+    """mAP of the queries of each camera (rows) in the gallery of each camera (columns)."""
+    rows, columns = ([str(c) for c in side] for side in (pairs.query_cameras, pairs.gallery_cameras))
+    return annotated_heatmap(
+        {"": pairs.map},
+        rows,
+        columns,
+        look,
+        chance=chance,
+        row_label="camera of the query",
+        column_label="camera of the gallery",
+    )
+
+
+def _draw(axes: Axes, points: Floats, look: Look, scale: Normalize, chance: float | None) -> None:
+    R, C = points.shape
+    colours = matplotlib.colormaps[look.heat]
+    axes.set(xlim=(-0.5, C - 0.5), ylim=(R - 0.5, -0.5))
+    axes.grid(False)
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    size = 10 if C <= 8 else 8
+    for r in range(R):
+        for c in range(C):
+            number = points[r, c]
+            corner = (c - 0.48, r - 0.48)
+            if not np.isfinite(number):
+                empty = Rectangle(corner, 0.96, 0.96, facecolor=look.paper, edgecolor=look.edge, hatch="//")
+                axes.add_patch(empty)
+                continue
+            shade = colours(scale(number))
+            axes.add_patch(Rectangle(corner, 0.96, 0.96, facecolor=shade, edgecolor="none"))
+            at_chance = chance is not None and number <= chance
+            ink = ink_on(shade)
+            if at_chance:
+                inner = (c - 0.42, r - 0.4)
+                axes.add_patch(Rectangle(inner, 0.84, 0.8, fill=False, edgecolor=ink, linestyle=(0, (3, 2))))
+            style = "italic" if at_chance else "normal"
+            axes.text(c, r, f"{number:.1f}", color=ink, ha="center", va="center", fontsize=size, style=style)
+
+
+def ink_on(shade: tuple[float, float, float, float] | str) -> str:
+    """Black or white, whichever is read better on a colour."""
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in to_rgb(shade)]
+    luminance = float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+    return "#101214" if (luminance + 0.05) ** 2 > 1.05 * 0.05 else "#ffffff"
