@@ -8,7 +8,7 @@ DEV := $(VENV)/.installed-dev
 OUT ?= quickstart
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint quickstart bench format clean system
+.PHONY: help test lint quickstart bench experiments format clean system
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,14 +43,15 @@ format: $(DEV) ## Put the code into the common format
 system:
 	@sh scripts/system_packages.sh
 
-quickstart: $(INSTALLED) ## Make a small tri-spectral world and look at it
-	@test -e $(OUT)/world || $(BIN)/slimreid data synth $(OUT)/world
-	@$(BIN)/slimreid data check $(OUT)/world
-	@$(BIN)/slimreid data sheet $(OUT)/world --out $(OUT)/sheet.png
-	@$(BIN)/slimreid data sheet $(OUT)/world --out $(OUT)/sheet.html
+quickstart: $(INSTALLED) ## Make a world, train two models on it, measure them, write a report
+	@$(BIN)/slimreid quickstart --output $(OUT)
 
 bench: $(DEV) ## Run all benchmarks
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+experiments: $(INSTALLED) ## Run every experiment of docs/results.md, as far as not done (ARGS='--list')
+	@$(BIN)/python experiments/run.py $(ARGS)
+	@$(BIN)/python experiments/tables.py
 
 clean: ## Remove the virtual environment and everything generated
 	@rm -rf $(VENV) $(OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis

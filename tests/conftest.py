@@ -39,8 +39,7 @@ def _write_csv() -> Callable[..., Path]:
     return write_csv
 
 
-@pytest.fixture
-def small_set(tmp_path: Path) -> Path:
+def write_small_set(folder: Path) -> Path:
     """A clean tri-spectral dataset of 4 training and 3 test identities in 2 cameras; its manifest."""
     rows = []
     for identity in range(7):
@@ -50,10 +49,28 @@ def small_set(tmp_path: Path) -> Path:
                 paths = []
                 for name in ("rgb", "nir", "tir"):
                     path = f"{name}/{identity}_{camera}_{number}.png"
-                    write_image(tmp_path / path, (16, 32), seed=identity * 100 + camera * 10 + number)
+                    write_image(folder / path, (16, 32), seed=identity * 100 + camera * 10 + number)
                     paths.append(path)
                 rows += [f"{split},{identity},{camera},,{','.join(paths)}" for split in splits]
-    return write_csv(tmp_path / "manifest.csv", "split,identity,camera,scene,rgb,nir,tir", *rows)
+    return write_csv(folder / "manifest.csv", "split,identity,camera,scene,rgb,nir,tir", *rows)
+
+
+@pytest.fixture(scope="session")
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny finished run of `sdtps` in three spectra; its data lies beside it in `set`."""
+    from slimreid.training.trainer import train
+    from training.run_cases import make_config, write_set
+
+    folder = tmp_path_factory.mktemp("trained")
+    manifest = write_set(folder / "set", origin="real rgb, simulated nir/tir")
+    train(make_config(manifest), folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture
+def small_set(tmp_path: Path) -> Path:
+    """The small dataset in a folder of its own; its manifest."""
+    return write_small_set(tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -139,9 +139,12 @@ def test_synthetic_world_from_end_to_end(tmp_path, capsys):
     assert run("data", "synth", world, *size, "--workers", 1, capsys=capsys)[0] == 0
     code, out, _ = run("data", "check", world, capsys=capsys)
     assert (code, "0 errors, 0 warnings" in out) == (0, True)
-    made = (world / "manifest.csv").read_bytes()
+    made = (world / "manifest.csv").read_text(encoding="utf-8").splitlines()
+    assert made[0].endswith(",origin")
+    assert all(line.endswith(",synthetic people") for line in made[1:]), "shown with every result"
     run("data", "import", world, "--layout", "rgbnt201", "--out", world / "again.csv", capsys=capsys)
-    assert (world / "again.csv").read_bytes() == made
+    again = (world / "again.csv").read_text(encoding="utf-8").splitlines()
+    assert again == [line.rsplit(",", 1)[0] for line in made], "but for the origin, which files do not tell"
     assert read_manifest(world).select("val"), "some training identities are held out by default"
 
     config = tmp_path / "c.yaml"

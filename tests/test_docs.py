@@ -1,48 +1,148 @@
-"""Commands, links and examples of the documentation are valid."""
+"""Commands, links and examples of the documentation are valid, and commands that need no data really run.
+
+A command that cannot run here says what it needs: `# needs RGBNT201` after it, or as first line of its block.
+"""
+
+from __future__ import annotations
 
 import re
 import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from slimreid.cli import make_parser
+from slimreid.cli import main, make_parser
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NEEDS = re.compile(r"#\s*needs\s+\S")
+LAUNCHERS = ("torchrun", "accelerate")
+
+ELSEWHERE = ("quickstart", "report", "ablate")
+"""Commands that take too long to be run for every line; each is run by a test of its own."""
+
+TINY_WORLD = "--identities 8 --cameras 2 --images-per-camera 2 --size 32x16 --workers 1"
+TINY_BATCH = (
+    "--transforms.height 32 --transforms.width 16 --transforms.pad 2 --batch.identities 2 --batch.images 2 "
+    "--data.workers 0"
+)
+FASTER = {
+    "data synth": TINY_WORLD,
+    "data preview": TINY_BATCH,
+    "data simulate": "--workers 1",
+    "train": f"{TINY_BATCH} --train.epochs 2 --optim.warmup_epochs 1 --train.select_on last",
+    "evaluate": "--workers 0",
+    "compare": "--batch 2 --repeats 1",
+    "profile": "--batch 1 --repeats 1",
+}
+"""What is added to a command so that it takes a second; of an option given twice the last counts."""
 
 
-def blocks(page, *languages):
+@dataclass(frozen=True)
+class Command:
+    """One `slimreid` command line of a page."""
+
+    page: str
+    words: tuple[str, ...]
+    """Without `slimreid`."""
+    launched: bool
+    """By torchrun or accelerate."""
+    needs: bool
+    """Whether it says that it needs something that is not here."""
+
+    @property
+    def name(self) -> str:
+        return " ".join(self.words[: 2 if self.words[:1] in (("data",), ("model",)) else 1])
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
     return [
         code for language, code in FENCE.findall(page.read_text(encoding="utf-8")) if language in languages
     ]
 
 
-def commands(page):
+def commands(page: Path) -> Iterator[Command]:
     for code in blocks(page, "", "sh", "bash", "console"):
-        joined = code.replace("\\\n", " ")
-        for line in joined.splitlines():
-            if line.startswith("slimreid "):
-                yield shlex.split(line, comments=True)[1:]
+        lines = code.replace("\\\n", " ").splitlines()
+        whole = bool(lines) and bool(NEEDS.match(lines[0]))
+        for line in lines:
+            first = line.partition(" ")[0]
+            if first not in ("slimreid", *LAUNCHERS):
+                continue
+            words = shlex.split(line, comments=True)
+            own = tuple(words[words.index("slimreid") + 1 :])
+            yield Command(page.name, own, first in LAUNCHERS, whole or bool(NEEDS.search(line)))
 
 
-ALL = [(page.name, words) for page in PAGES for words in commands(page)]
+ALL = [command for page in PAGES for command in commands(page)]
 
 
-@pytest.mark.parametrize(
-    ("page", "words"), ALL, ids=lambda value: value if isinstance(value, str) else " ".join(value)
-)
-def test_commands_exist_with_these_options(page, words, monkeypatch):
+@pytest.mark.parametrize("command", ALL, ids=lambda c: f"{c.page}: {' '.join(c.words)}")
+def test_commands_exist_with_these_options(command, monkeypatch):
     monkeypatch.chdir(ROOT)
-    if "--help" in words or words == ["--version"]:
+    if "--help" in command.words or command.words == ("--version",):
         return
-    parser, arguments = make_parser(words)
+    parser, arguments = make_parser(command.words)
     parser.parse_args(arguments)
 
 
 def test_the_readme_has_commands():
-    assert any(page == "README.md" for page, _ in ALL)
+    assert any(command.page == "README.md" for command in ALL)
+
+
+@pytest.mark.parametrize("name", [name for name in ELSEWHERE if any(c.name == name for c in ALL)])
+def test_commands_that_are_not_run_here_are_run_by_another_test(name):
+    call = re.compile(rf'main\(\s*\[\s*"{name}"')
+    others = [path for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__)]
+    assert any(call.search(path.read_text(encoding="utf-8")) for path in others), name
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory):
+    """A folder in which the commands of a page can be typed: a tiny world `w`, the configs, a finished run."""
+    folder = tmp_path_factory.mktemp("docs")
+    shutil.copytree(ROOT / "configs", folder / "configs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["data", "synth", "w", *TINY_WORLD.split()]) == 0
+        train = ["train", "configs/synthetic/sdtps.yaml", "--data.manifest", "w", "--output", "run"]
+        assert main([*train, *FASTER["train"].split()]) == 0
+    return folder
+
+
+def runs_here(command: Command) -> bool:
+    return not (command.needs or command.launched or command.name in ELSEWHERE)
+
+
+def prepare(command: Command) -> None:
+    """Put runs where a command reads them, and take away what it would refuse to overwrite."""
+    words = list(command.words)
+    if command.name == "data synth":
+        shutil.rmtree(words[2], ignore_errors=True)
+    for before, word in pairwise(words):
+        if before in ("--output", "--out"):
+            if command.name in ("train", "data simulate") and "--resume" not in words:
+                shutil.rmtree(word, ignore_errors=True)
+        elif (match := re.match(r"runs/[\w-]+", word)) and not Path(match[0]).exists():
+            shutil.copytree("run", match[0])
+
+
+@pytest.mark.parametrize("page", sorted({c.page for c in ALL if runs_here(c)}))
+def test_commands_of_a_page_run(page, workshop, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(shutil.copytree(workshop, tmp_path / "workshop"))
+    for command in ALL:
+        if command.page != page or not runs_here(command):
+            continue
+        prepare(command)
+        words = [*command.words, *FASTER.get(command.name, "").split()]
+        code = main(words)
+        told = capsys.readouterr()
+        assert code == 0, f"slimreid {' '.join(words)}\n{told.out}{told.err}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
@@ -58,8 +158,12 @@ def test_every_page_is_in_the_index():
         assert page.name == "index.md" or f"({page.name})" in index, page.name
 
 
-def test_the_example_of_the_readme_runs():
-    (code,) = blocks(ROOT / "README.md", "python")
-    values = {}
-    exec(code, values)
-    assert values["features"].shape == (2, 576)
+@pytest.mark.parametrize(
+    ("page", "value", "shape"),
+    [("README.md", "features", (2, 576)), ("docs/missing.md", "night.features['both']", (2, 576))],
+)
+def test_the_examples_run(page, value, shape):
+    (code,) = blocks(ROOT / page, "python")
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert eval(value, names).shape == shape

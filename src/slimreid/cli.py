@@ -12,11 +12,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import docstring_parser
 from jsonargparse import ArgumentParser
 
 from slimreid import __version__
 from slimreid.commands import data, model
+from slimreid.commands.ablate import ablate
+from slimreid.commands.compare import compare
+from slimreid.commands.embed import embed
+from slimreid.commands.evaluate import evaluate
 from slimreid.commands.preview import preview
+from slimreid.commands.profile import profile
+from slimreid.commands.quickstart import quickstart
+from slimreid.commands.report import report
+from slimreid.commands.show import show
 from slimreid.commands.train import train
 from slimreid.console import errors
 from slimreid.errors import ConfigError, SlimReIDError
@@ -25,7 +34,15 @@ Command: TypeAlias = Callable[..., int | None]
 Commands: TypeAlias = "Mapping[str, Command | tuple[str, Commands]]"
 
 COMMANDS: Commands = {
+    "quickstart": quickstart,
     "train": train,
+    "evaluate": evaluate,
+    "embed": embed,
+    "compare": compare,
+    "ablate": ablate,
+    "report": report,
+    "profile": profile,
+    "show": show,
     "data": (
         "Make, import, check and look at datasets.",
         {
@@ -76,7 +93,8 @@ def _add(parser: ArgumentParser, commands: Commands | Command, words: Sequence[s
             from slimreid.config_io import add_config_options
 
             add_config_options(parser)
-        parser.add_function_arguments(commands, as_group=False, as_positional=True, skip={"config"})
+        lists = _add_lists(parser, commands)
+        parser.add_function_arguments(commands, as_group=False, as_positional=True, skip={"config", *lists})
         return
     sub = parser.add_subcommands(required=True, dest="command")
     for name, entry in commands.items():
@@ -85,6 +103,25 @@ def _add(parser: ArgumentParser, commands: Commands | Command, words: Sequence[s
         sub.add_subcommand(name, child, help=about)  # before its own sub-commands
         if words and words[0] == name:
             _add(child, entry if callable(entry) else entry[1], words[1:])
+
+
+_LISTS = {"list[Path]": Path, "list[str]": str}
+
+
+def _add_lists(parser: ArgumentParser, command: Command) -> list[str]:
+    """Add the parameters that are lists, as `RUN RUN ...` or repeated options; returns their names."""
+    about = {item.arg_name: item.description for item in docstring_parser.parse(command.__doc__ or "").params}
+    found = {name: p for name, p in inspect.signature(command).parameters.items() if p.annotation in _LISTS}
+    for name, parameter in found.items():
+        kind = _LISTS[parameter.annotation]
+        if parameter.default is inspect.Parameter.empty:
+            parser.add_argument(name, type=kind, nargs="+", help=about.get(name))
+        else:
+            default = list(parameter.default)
+            parser.add_argument(
+                f"--{name}", type=kind, nargs="+", action="extend", default=default, help=about.get(name)
+            )
+    return list(found)
 
 
 def _run(commands: Commands, values: Any) -> int:

@@ -111,11 +111,16 @@ def _nearest(key: str, known: Iterable[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
-def save_config(config: Config, folder: Path) -> Path:
+def save_config(config: Config, folder: Path, name: str = CONFIG_NAME) -> Path:
     """Write the full resolved config to `folder`/config.yaml, from which it can be read back."""
-    path = folder / CONFIG_NAME
-    write_text(path, yaml.safe_dump(_plain(asdict(config)), sort_keys=False, allow_unicode=True))
+    path = folder / name
+    write_text(path, config_text(config))
     return path
+
+
+def config_text(config: Config) -> str:
+    """All options as YAML, in the order in which they are declared."""
+    return yaml.safe_dump(_plain(asdict(config)), sort_keys=False, allow_unicode=True)
 
 
 def _plain(value: Any) -> Any:

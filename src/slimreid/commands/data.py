@@ -43,12 +43,9 @@ def synth(
         val_identities: Share of training identities held out for choosing checkpoints; 0 = none.
         workers: Processes; default: one per core.
     """
-    from slimreid.data.importing import import_layout
-    from slimreid.data.manifest import MANIFEST_NAME, write_manifest
-    from slimreid.data.splits import check_share, hold_out_val
-    from slimreid.data.synthetic import SynthOptions, generate_world
+    from slimreid.data.synthetic import SynthOptions
+    from slimreid.data.synthetic.world import make_world
 
-    check_share(val_identities)
     options = SynthOptions(
         identities=identities,
         cameras=cameras,
@@ -58,9 +55,7 @@ def synth(
         objects=objects,
         difficulty=difficulty,
     )
-    count = generate_world(out, options, workers)
-    manifest, _ = hold_out_val(import_layout(out, "rgbnt201").manifest, val_identities)
-    write_manifest(manifest, out / MANIFEST_NAME)
+    count = make_world(out, options, val_identities, workers)
     console.print(f"{count} samples of {identities} {objects} written to {out}")
     console.print(f"next: slimreid data check {out}")
 
