@@ -120,6 +120,7 @@ def test_a_folder_with_spectra_and_a_model_that_knows_cameras(manifest, tmp_path
         (["{set}/rgb", "--model", "{model}", "--modality", "depth"], 2, "unknown modality 'depth'"),
         (["{set}/rgb", "--model", "{model}", "--modalities", "tir"], 2, "the data has rgb"),
         (["{set}", "--model", "{model}", "--split", "val"], 1, "no rows of split 'val'"),
+        (["{set}/rgb/9_1_0.png", "--model", "{model}"], 1, "9_1_0.png: a single image; give its folder"),
     ],
 )
 def test_wrong_usage_is_one_clear_message(manifest, loaded, options, code, message, capsys, tmp_path):
@@ -129,6 +130,37 @@ def test_wrong_usage_is_one_clear_message(manifest, loaded, options, code, messa
     assert message in " ".join(err.split())
     assert "Traceback" not in out + err
     assert not (tmp_path / "f.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("f.npz", 2, "f.npz: embeddings are written as .safetensors; name the file f.safetensors"),
+        ("folder.safetensors", 1, "folder.safetensors: Is a directory; choose another place"),
+        ("file/f.safetensors", 1, "file: File exists; choose another place"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_noticed_at_once(tmp_path, name, code, message, capsys):
+    (tmp_path / "folder.safetensors").mkdir()
+    (tmp_path / "file").touch()
+    found, _, err = run("no set", "--model", "no model", "--out", tmp_path / name, capsys=capsys)
+    assert found == code
+    assert message in " ".join(err.split())
+
+
+def test_broken_images_can_be_left_out(manifest, loaded, tmp_path, capsys):
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_bytes((manifest.parent / "rgb" / "9_1_0.png").read_bytes())
+    (tmp_path / "c.png").write_bytes(b"no image")
+    out = tmp_path / "f.safetensors"
+    code, _, err = run(tmp_path, "--model", loaded.path, "--out", out, capsys=capsys)
+    assert code == 1
+    assert "c.png" in err
+    assert "--skip-broken" in err
+    code, text, err = run(tmp_path, "--model", loaded.path, "--out", out, "--skip-broken", capsys=capsys)
+    assert code == 0, err
+    assert "1 of 3 samples left out" in " ".join(text.split())
+    assert read_embeddings(out).paths == ({"rgb": "a.png"}, {"rgb": "b.png"})
 
 
 def test_files_that_are_no_embeddings_are_refused(manifest, loaded, tmp_path, capsys):

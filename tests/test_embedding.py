@@ -104,6 +104,7 @@ def test_ways_to_give_samples(loaded, samples):
     assert torch.equal(three, loaded.embed({"rgb": list(stack)}))
     assert torch.equal(three, loaded.embed({"rgb": torch.from_numpy(stack).permute(0, 3, 1, 2)}))
     assert loaded.embed({"rgb": []}).shape == (0, loaded.model.sizes["both"])
+    assert loaded.embed([]).shape == (0, loaded.model.sizes["both"])
 
 
 def test_a_model_of_one_modality_takes_a_plain_list(manifest, samples, tmp_path):

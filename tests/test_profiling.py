@@ -4,7 +4,6 @@ import json
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -18,7 +17,6 @@ from slimreid.profiling import (
     medians,
     peak_tensor_bytes,
     profile_model,
-    tokens_per_block,
 )
 from training.run_cases import NAMES
 
@@ -93,24 +91,11 @@ def test_a_profile_is_consistent(model):
     assert profile.summary.parameters == sum(p.numel() for p in model.parameters())
     assert profile.weight_bytes == sum(t.nbytes for t in [*model.parameters(), *model.buffers()])
     patches = model.backbone.grid[0] * model.backbone.grid[1]
-    assert profile.tokens == (patches + 1,) * len(model.backbone.blocks)
+    assert profile.summary.block_tokens == (patches + 1,) * len(model.backbone.blocks)
     assert json.loads(json.dumps(profile.to_dict()))["batches"][0]["batch"] == 2
     for wrong in ([], [0]):
         with pytest.raises(ConfigError, match="batch sizes must be at least 1"):
             profile_model(model, wrong)
-
-
-def test_tokens_follow_slimming_inside_the_backbone():
-    overrides = ["model.backbone=nano", "model.slimming.where=inside", "transforms.height=64"]
-    from slimreid.config_io import load_config
-
-    config = load_config(overrides=[*overrides, "model.slimming.schedule=[[0.5,0.5]]"])
-    slim = build_model(config.model, (64, 64), NAMES, 5).eval()
-    tokens = tokens_per_block(slim)
-    half = len(tokens) // 2
-    patches = slim.backbone.grid[0] * slim.backbone.grid[1]
-    assert set(tokens[:half]) == {patches + 1}
-    assert max(tokens[half:]) <= np.ceil(patches / 2) + 2  # kept, class token, leftover
 
 
 def test_the_command_on_a_config_and_a_run(trained_run, tmp_path, capsys):
@@ -145,6 +130,8 @@ def test_the_command_on_a_config_and_a_run(trained_run, tmp_path, capsys):
         (["RUN", "--batch", "0"], 2, "batch must be numbers over 0"),
         (["RUN", "--repeats", "0"], 2, "repeats must be at least 1"),
         (["RUN", "--set", "model.fusion=none"], 2, "--set changes a config"),
+        (["RUN", "--threads", "0"], 2, "threads must be at least 1"),
+        (["RUN", "--device", "abacus"], 2, "device 'abacus' cannot be used"),
     ],
 )
 def test_wrong_use_is_explained(trained_run, arguments, code, message, capsys):

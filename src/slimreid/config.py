@@ -192,6 +192,11 @@ class ModelConfig:
         if self.fusion != "sdtps" and (self.slimming != SlimmingOptions() or self.shared_slimmer):
             raise ConfigError(f"model.slimming is set, but model.fusion is '{self.fusion}'; use 'sdtps'")
 
+    @property
+    def second(self) -> str | None:
+        """Name of the feature of the second branch; None without one."""
+        return {"sdtps": "slimmed", "none": None}.get(self.fusion, "fused")
+
 
 @dataclass(frozen=True)
 class LossConfig:
@@ -351,12 +356,10 @@ class Config:
                 f"model.slimming.keep_warmup_epochs {shrinking} leaves no epoch of train.epochs "
                 f"{self.train.epochs} with the shares that are tested"
             )
-        if self.train.eval_features in ("slimmed", "fused"):
-            second = {"sdtps": "slimmed", "none": None}.get(self.model.fusion, "fused")
-            if self.train.eval_features != second:
-                raise ConfigError(
-                    f"train.eval_features '{self.train.eval_features}' does not exist with "
-                    f"model.fusion '{self.model.fusion}'"
-                )
+        if self.train.eval_features in ("slimmed", "fused") and self.train.eval_features != self.model.second:
+            raise ConfigError(
+                f"train.eval_features '{self.train.eval_features}' does not exist with "
+                f"model.fusion '{self.model.fusion}'"
+            )
         if self.seed < 0:
             raise ConfigError(f"seed must not be negative, not {self.seed}")

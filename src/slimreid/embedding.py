@@ -89,7 +89,7 @@ def as_samples(images: Images, modalities: Sequence[str]) -> list[dict[str, Imag
     else:
         listed = _as_list(images)
         named = [item for item in listed if isinstance(item, Mapping)]
-        if named and len(named) == len(listed):
+        if len(named) == len(listed):  # also where there are none
             rows = [{_known(n, modalities): x for n, x in item.items()} for item in named]
         elif len(modalities) == 1:
             rows = [{modalities[0]: item} for item in listed]

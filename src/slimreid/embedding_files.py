@@ -19,11 +19,12 @@ from slimreid.data.manifest import MANIFEST_NAME, Split
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.data import Cameras, ModelData, camera_numbers, describe_data, open_data
 from slimreid.evaluation.features import check_kind, extract_features
-from slimreid.files import atomic_write
+from slimreid.files import IMAGE_SUFFIXES, atomic_write
 from slimreid.loading import LoadedModel, fingerprint
 from slimreid.models.reid_model import BOTH
 
 FORMAT = 1
+SUFFIX = ".safetensors"
 _HEADER = "slimreid"
 _FEATURES = "features"
 _COLUMNS = ("identities", "cameras", "scenes", "splits", "paths")
@@ -74,6 +75,8 @@ def open_images(loaded: LoadedModel, path: Path, modality: str | None = None) ->
     if path.is_dir() and not (path / MANIFEST_NAME).is_file():
         manifest, how = open_folder(path, loaded.modalities, modality)
         return ModelData(manifest, path, path.resolve().name, own=False), how
+    if path.suffix.lower() in IMAGE_SUFFIXES:
+        raise DataError(f"{path}: a single image; give its folder, or a manifest that lists it")
     if modality is not None:
         raise ConfigError("--modality goes with a bare folder; a manifest says what its images are")
     return open_data(loaded, path), "manifest"
@@ -89,11 +92,13 @@ def embed_dataset(
     cameras: Cameras = "auto",
     batch: int | None = None,
     workers: int | None = None,
+    skip_broken: bool | None = None,
     show_progress: bool | None = None,
 ) -> tuple[Embeddings, tuple[str, ...]]:
     """Embed the samples of a dataset that have any of `modalities` (default: all); also gives notes.
 
-    Samples come in the order of the manifest. Raises `ConfigError` for a kind of feature or a modality that
+    Samples come in the order of the manifest. `skip_broken` leaves out those whose files cannot be read
+    (None = as in the run). Raises `ConfigError` for a kind of feature or a modality that
     is not there, `DataError` for a broken file or when nothing is left.
     """
     check_kind(feature, tuple(loaded.model.sizes))
@@ -109,7 +114,14 @@ def embed_dataset(
         raise DataError(f"{data.path}: no rows of split '{split}'")
     data = ModelData(manifest.with_samples(chosen), data.path, data.name, data.own, data.unknown)
     found = extract_features(
-        loaded, data, [subset], cameras=cameras, batch=batch, workers=workers, show_progress=show_progress
+        loaded,
+        data,
+        [subset],
+        cameras=cameras,
+        batch=batch,
+        workers=workers,
+        skip_broken=skip_broken,
+        show_progress=show_progress,
     )[subset]
     samples = [chosen[row] for row in found.rows.tolist()]
     if not samples:
@@ -133,6 +145,12 @@ def embed_dataset(
         origin=manifest.origin,
     )
     return embeddings, tuple(notes)
+
+
+def check_suffix(path: Path) -> None:
+    """Raise `ConfigError` for a file whose name does not say what it would hold."""
+    if path.suffix.lower() != SUFFIX:
+        raise ConfigError(f"{path}: embeddings are written as {SUFFIX}; name the file {path.stem}{SUFFIX}")
 
 
 def write_embeddings(path: Path, embeddings: Embeddings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import tempfile
@@ -39,6 +40,18 @@ def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text atomically, with the same line ends on every system."""
     with atomic_write(path) as file:
         file.write(text.encode("utf-8"))
+
+
+def check_writable(path: Path) -> None:
+    """Raise `OSError` naming the place where a file could not be written: before long work, not after it.
+
+    The folder is made if it is not there.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path.parent))
 
 
 def _umask() -> int:

@@ -238,7 +238,7 @@ def choose_device(name: str | None = None) -> torch.device:
         device = torch.device(name)
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0].split(". ")[0]
         raise ConfigError(f"device '{name}' cannot be used ({reason}); use cpu, or leave it out") from None
     return device
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -137,10 +137,8 @@ class Profile:
     """What a model weighs, computes and takes."""
 
     summary: ModelSummary
-    """Parameters, multiply-adds and tokens by stage, for one sample."""
+    """Parameters, multiply-adds, tokens by block and stage, for one sample."""
     weight_bytes: int
-    tokens: tuple[int, ...]
-    """Tokens per modality that enter each block of the backbone, class token included."""
     batches: tuple[BatchProfile, ...]
     modalities: tuple[str, ...]
     image_size: tuple[int, int]
@@ -155,7 +153,6 @@ class Profile:
         return {
             **values,
             "summary": self.summary.to_dict(),
-            "tokens": list(self.tokens),
             "batches": [asdict(batch) for batch in self.batches],
             "modalities": list(self.modalities),
             "image_size": list(self.image_size),
@@ -181,22 +178,6 @@ def embedder(model: ReIDModel, images: Mapping[str, Tensor], cameras: Tensor) ->
     return run
 
 
-def tokens_per_block(model: ReIDModel) -> tuple[int, ...]:
-    """Tokens of one image that enter each block of the backbone, class token included."""
-    tokens: list[int] = []
-
-    def look(_: nn.Module, inputs: tuple[Any, ...]) -> None:
-        tokens.append(inputs[0].shape[1])
-
-    handles = [block.register_forward_pre_hook(look) for block in model.backbone.blocks]
-    try:
-        embedder(model, *random_batch(model, 1))()
-    finally:
-        for handle in handles:
-            handle.remove()
-    return tuple(tokens)
-
-
 def profile_model(
     model: ReIDModel, batches: Sequence[int], repeats: int = 20, rounds: Rounds = iter
 ) -> Profile:
@@ -216,7 +197,6 @@ def profile_model(
         return Profile(
             summary=summarise(model),
             weight_bytes=sum(tensor.nbytes for tensor in state),
-            tokens=tokens_per_block(model),
             batches=tuple(rows),
             modalities=model.modalities,
             image_size=model.backbone.image_size,

@@ -4,11 +4,13 @@ import csv
 import json
 import re
 
+import numpy as np
 import pytest
 
 import slimreid.data.dataset as dataset_module
 from evaluation.model_cases import write_random_model
 from slimreid.cli import main
+from slimreid.evaluation import KReciprocal
 from slimreid.evaluation.evaluation import read_evaluation
 from slimreid.evaluation.writing import sheets
 from slimreid.loading import CHOSEN_ON_TEST
@@ -100,6 +102,33 @@ def test_the_csv_holds_every_figure_with_what_it_is_of(model, capsys, tmp_path):
     assert value(**pair) is None, "a camera does not find in itself"
 
 
+def test_options_of_reranking_count_and_are_told(model, capsys, tmp_path):
+    options = ("--features", "both", "--rerank", "--rerank-k1", 3, "--rerank-k2", 2, "--rerank-lambda", 0.9)
+    code, out, err = run(model, *options, "--out", tmp_path, capsys=capsys)
+    assert code == 0, err
+    assert "k1 3, k2 2, λ 0.9" in out
+    chosen = read_evaluation(tmp_path)
+    assert chosen.rerank == KReciprocal(3, 2, 0.9)
+    assert run(model, "--features", "both", "--rerank", "--out", tmp_path, capsys=capsys)[0] == 0
+    usual = read_evaluation(tmp_path)
+    assert usual.rerank == KReciprocal()
+    assert not np.allclose(usual.scores.reranked.top_distance, chosen.scores.reranked.top_distance)
+
+
+def test_broken_files_can_be_left_out(capsys, tmp_path):
+    manifest = write_set(tmp_path / "set", val=False)
+    loaded = write_random_model(tmp_path / "run", manifest)
+    (tmp_path / "set" / "nir" / "9_1_0.png").write_bytes(b"")
+    code, _, err = run(loaded.path, capsys=capsys)
+    assert code == 1
+    assert "9_1_0.png" in err
+    assert "--skip-broken" in err
+    code, out, err = run(loaded.path, "--skip-broken", capsys=capsys)
+    assert code == 0, err
+    assert "2 rows left out for broken files" in out
+    assert "11 valid" in out
+
+
 def test_json_is_plain_and_on_the_scale_from_0_to_1(model, capsys, tmp_path):
     assert run(model, "--features", "slimmed", "--out", tmp_path, capsys=capsys)[0] == 0
     text = (tmp_path / "evaluation.json").read_text()
@@ -131,6 +160,10 @@ def test_markdown_tables_line_up(model, capsys, tmp_path):
         (["--device", "abacus"], 2, "device 'abacus' cannot be used"),
         (["--batch", "0"], 2, "must be at least 1"),
         (["--mising", "all"], 2, "did you mean 'missing'"),
+        (["--rerank-k1", "5"], 2, "go with --rerank"),
+        (["--rerank", "--rerank-k2", "0"], 2, "k1 and k2 must be at least 1"),
+        (["--rerank", "--rerank-lambda", "2"], 2, "original_weight must lie in [0, 1]"),
+        (["--out", __file__], 1, "File exists"),
     ],
 )
 def test_wrong_usage_is_one_clear_message(model, options, code, message, capsys):

@@ -60,6 +60,10 @@ def by_hand(samples, features, kind, protocol, gallery_features=None):
     return reference.evaluate(scores, labels, protocol, 20), labels
 
 
+def without_index(labels):
+    return {name: np.array(values) for name, values in labels.items() if not name.endswith("index")}
+
+
 @pytest.mark.parametrize("protocol", ["camera", "none"])
 def test_every_kind_is_measured_as_a_plain_loop_does(loaded, protocol):
     evaluation = evaluate_model(loaded, protocol=protocol)
@@ -84,17 +88,20 @@ def test_the_matrix_holds_every_pair_of_subsets(loaded, evaluation):
         assert matrix.subsets == SUBSETS
         for a, b in [(0, 0), (1, 2), (2, 6), (6, 3), (6, 6)]:
             first, second = found[SUBSETS[a]], found[SUBSETS[b]]
-            expected, _ = by_hand(samples, first, kind, "camera", second)
+            expected, labels = by_hand(samples, first, kind, "camera", second)
             valid = [ap for ap in expected["ap"] if not math.isnan(ap)]
             assert matrix.map[a, b] == pytest.approx(sum(valid) / len(valid), abs=1e-12)
             assert matrix.rank1[a, b] == pytest.approx(expected["cmc"][0])
             assert matrix.valid_queries[a, b] == len(valid)
+            assert matrix.chances[a, b] == pytest.approx(chance_map(**without_index(labels)))
     whole = evaluation.scores.result
     matrix = evaluation.missing["both"]
     assert (matrix.map[-1, -1], matrix.rank1[-1, -1]) == (whole.map, whole.rank(1))
     assert matrix.valid_queries.min() < matrix.valid_queries[-1, -1], "some samples lack a spectrum"
     side = evaluation.query, evaluation.gallery
     labels = [np.asarray(x) for s in side for x in (s.identities, s.cameras)]
+    assert matrix.chances[-1, -1] == matrix.chance
+    assert matrix.chances.max() > matrix.chance, "a gallery with fewer wrong ones is easier"
     assert matrix.chance == pytest.approx(chance_map(labels[0], labels[2], labels[1], labels[3]))
 
 
@@ -269,15 +276,22 @@ def test_a_model_without_a_second_branch_has_one_kind(tmp_path, manifest):
 def test_wrong_requests_are_refused(loaded, manifest, tmp_path):
     with pytest.raises(ConfigError, match="no feature 'fused'"):
         evaluate_model(loaded, features="fused")
-    with pytest.raises(DataError, match="no scene"):
+    with pytest.raises(DataError, match=rf"{manifest.name}: .*no scene"):
         evaluate_model(loaded, protocol="scene")
     with pytest.raises(DataError, match="no such manifest"):
         evaluate_model(loaded, tmp_path / "nothing.csv")
     (tmp_path / "train.csv").write_text(
         "\n".join(line for line in manifest.read_text().splitlines() if line.startswith(("split", "train")))
     )
-    with pytest.raises(DataError, match=r"no query and gallery rows.*mark rows"):
+    with pytest.raises(DataError, match=r"no query and gallery rows.*mark rows as query and gallery$"):
         evaluate_model(loaded, tmp_path / "train.csv")
+    with pytest.raises(DataError, match=r"no val rows.*mark rows as val$"):
+        evaluate_model(loaded, tmp_path / "train.csv", part="val")
+    (tmp_path / "half.csv").write_text(
+        "\n".join(line for line in manifest.read_text().splitlines() if not line.startswith("query"))
+    )
+    with pytest.raises(DataError, match=r"no query rows.*mark rows as query, or use --part val$"):
+        evaluate_model(loaded, tmp_path / "half.csv")
     lost = write_random_model(tmp_path / "a", tmp_path / "gone" / "manifest.csv")
     with pytest.raises(DataError, match="not there any more; name it with --data"):
         evaluate_model(lost)

@@ -162,6 +162,14 @@ def test_an_ablation_from_beginning_to_end(config_file, tmp_path, quick, capsys)
     assert (output / "base.yaml").read_text() == before
 
 
+def test_a_feature_that_will_not_exist_is_refused_before_any_run(config_file, tmp_path, quick, capsys):
+    words = ["ablate", "--config", config_file, "--output", tmp_path / "ab", "--feature", "slimmed"]
+    code, _, err = run(*words, "--grid", "model.fusion=sdtps,none", "--seeds", "0", capsys=capsys)
+    assert code == 2
+    assert "'fusion=none' will not have it, only original, both" in " ".join(err.split())
+    assert quick == []
+
+
 def test_ctrl_c_says_how_to_go_on(config_file, tmp_path, monkeypatch, capsys, caplog):
     def start(job):
         raise KeyboardInterrupt

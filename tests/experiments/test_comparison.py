@@ -159,8 +159,9 @@ def test_records_come_back_from_their_files(tmp_path):
     ("text", "message"),
     [
         ("{", "not a readable result"),
-        ("[]", "not a result of this version"),
-        ('{"format": 1}', "damaged"),
+        ("[]", "not a result of an experiment of this version"),
+        ('{"format": 1}', "not the result of an experiment; name a run's folder"),
+        ('{"format": 1, "query_ids": []}', "damaged"),
         (None, "no such result"),
     ],
 )

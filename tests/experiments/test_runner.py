@@ -8,12 +8,13 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from slimreid.config_io import load_config, save_config
 from slimreid.errors import ConfigError, TrainingError
-from slimreid.experiments import runner
+from slimreid.experiments import process
 from slimreid.experiments.grid import parse_axes
 from slimreid.experiments.plan import grid_experiments, make_jobs
 from slimreid.experiments.record import read_record
@@ -176,7 +177,7 @@ def replaced_command(monkeypatch, code):
     """Let our commands be a few lines of Python."""
     popen = subprocess.Popen
     monkeypatch.setattr(
-        runner.subprocess, "Popen", lambda words, **kw: popen([sys.executable, "-c", code], **kw)
+        process.subprocess, "Popen", lambda words, **kw: popen([sys.executable, "-c", code], **kw)
     )
 
 
@@ -209,7 +210,7 @@ def test_ctrl_c_stops_the_running_process(make, tmp_path, monkeypatch):
         "time.sleep(60)\n"
     )
     replaced_command(monkeypatch, code)
-    monkeypatch.setattr(runner, "_GRACE", 0.1)
+    monkeypatch.setattr(process, "_GRACE", 0.1)
     jobs = make(tmp_path, "model.slimming.keep_ratio=0.3")
 
     def press():
@@ -228,3 +229,33 @@ def test_ctrl_c_stops_the_running_process(make, tmp_path, monkeypatch):
         thread.join()
         signal.signal(signal.SIGINT, before)
     assert ended.exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a child learns of its parent's end on Linux only")
+def test_a_killed_parent_takes_its_run_along(tmp_path):
+    """Nobody can tidy up after SIGKILL, so the child must notice by itself."""
+    child = "import time, pathlib; pathlib.Path('up').touch(); time.sleep(60)"
+    parent = (
+        "import subprocess, sys\n"
+        "from slimreid.experiments.process import _ending_with_parent\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}], preexec_fn=_ending_with_parent())\n"
+        "print(child.pid, flush=True)\n"
+        "child.wait()\n"
+    )
+    started = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, cwd=tmp_path)
+    number = int(started.stdout.readline())
+    while not (tmp_path / "up").exists():
+        time.sleep(0.02)
+    started.kill()
+    started.wait()
+    deadline = time.monotonic() + 10
+    while is_running(number) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not is_running(number)
+
+
+def is_running(number):
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

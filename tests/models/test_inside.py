@@ -348,10 +348,3 @@ def test_slim_is_keep_merge_and_append_in_one():
     assert_close(found.positions, expected.positions)
     assert torch.equal(found.index, expected.index)
     assert found.mixtures == 2
-
-
-def test_a_stage_that_drops_nothing_tells_of_the_patches_in_their_order():
-    model = slimmed_inside("vit_b16", schedule=((0.5, 1.0),), leftover="none", sources=("own", "others"))
-    with torch.no_grad():
-        chosen = model(images(), with_slimmed=True).slimmed.selections[0]
-    assert_close(chosen.index, torch.arange(N).expand_as(chosen.index))

@@ -7,7 +7,14 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from slimreid.errors import DataError
-from slimreid.visual.embedding_map import Embeddings, choose_points, embedding_map, identity_colours, project
+from slimreid.visual.embedding_map import (
+    Embeddings,
+    apart,
+    choose_points,
+    embedding_map,
+    identity_colours,
+    project,
+)
 from slimreid.visual.style import DARK, LIGHT
 
 
@@ -88,3 +95,11 @@ def test_colours_are_all_different(count):
 def test_labels_must_fit():
     with pytest.raises(DataError, match="need as many identities and cameras"):
         Embeddings(np.zeros((3, 2)), ["a"], ["1"])
+
+
+def test_names_that_would_overlap_are_moved_apart():
+    places = np.array([[0.0, 0.0], [0.05, 0.01], [0.05, 0.03], [0.9, 0.01]])
+    moved = apart(places, [6, 6, 6, 6], np.array([1.0, 1.0]))
+    assert (moved[:, 0] == places[:, 0]).all()
+    assert (moved[[0, 3]] == places[[0, 3]]).all(), "nothing is in their way"
+    assert (np.diff(moved[:3, 1]) >= 0.05).all()

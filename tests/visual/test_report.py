@@ -111,6 +111,21 @@ def test_a_model_of_one_spectrum_without_its_run(tmp_path):
     assert keys == ["result", "origin", "retrieval", "found", "verification", "map", "reproduce"]
 
 
+def test_a_model_slimmed_inside_on_other_data(tmp_path):
+    """Its patches are shown with a row per stage, and the commands name the data."""
+    manifest = write_set(tmp_path / "set")
+    write_random_model(tmp_path / "bare", manifest, "model.slimming.where=inside")
+    other = shutil.copytree(tmp_path / "set", tmp_path / "other")
+    out = tmp_path / "report.html"
+    assert main(["report", str(tmp_path / "bare"), "--out", str(out), "--data", str(other)]) == 0
+    text = out.read_text(encoding="utf-8")
+    assert '<section id="patches"' in text
+    assert "a row per stage" in text
+    named = [line for line in text.splitlines() if "slimreid evaluate" in line or "slimreid report" in line]
+    assert len(named) == 2
+    assert all("--data" in line and "other/manifest.csv" in line for line in named)
+
+
 def test_wrong_input_is_refused_in_a_line(trained_run, tmp_path, capsys):
     for words, told in [
         (["report", str(tmp_path / "nothing")], "no such model"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from slimreid.console import console, progress
+from slimreid.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,6 +56,7 @@ def ablate(
     experiments = grid_experiments(output / BASE_NAME, axes, numbers, missing)
     with _base_config(config, output):
         jobs = make_jobs(experiments, output / "runs", output / "results")
+        _check_feature(feature, jobs)
         states(jobs, rerun)
     console.print(f"{len(experiments)} settings × {len(numbers)} seeds = {len(jobs)} runs, in {output}")
     try:
@@ -71,6 +73,15 @@ def ablate(
 
 def _say(line: str) -> None:
     console.print(line, markup=False, soft_wrap=True)
+
+
+def _check_feature(feature: str, jobs: Sequence[Job]) -> None:
+    """Raise `ConfigError` for a feature that one of the runs will not have: before all of them, not after."""
+    for job in jobs:
+        second = job.config.model.second
+        if feature in ("slimmed", "fused") and feature != second:
+            there = ", ".join(filter(None, ("original", second, "both")))
+            raise ConfigError(f"--feature {feature}: '{job.experiment.title}' will not have it, only {there}")
 
 
 @contextmanager

@@ -40,9 +40,11 @@ def compare(
     """
     from slimreid.experiments.comparison import changed_options, compare_records, group_by_seed
     from slimreid.experiments.tables import check_suffix, write_comparison
+    from slimreid.files import check_writable
 
     if out is not None:
         check_suffix(out)
+        check_writable(out)
     if batch < 1 or repeats < 1 or samples < 2:
         raise ConfigError("batch and repeats must be at least 1, samples at least 2")
     doubles = [

@@ -22,6 +22,7 @@ def embed(
     device: str | None = None,
     batch: int | None = None,
     workers: int | None = None,
+    skip_broken: bool = False,
 ) -> None:
     """Embed all images of a dataset or folder with a trained model.
 
@@ -37,13 +38,17 @@ def embed(
         device: cpu, cuda, mps; default: a GPU if there is one.
         batch: Samples embedded at once; default: as in training.
         workers: Processes that load images; default: as in training.
+        skip_broken: Leave out samples whose files cannot be read, instead of stopping.
     """
-    from slimreid.embedding_files import embed_dataset, open_images, write_embeddings
+    from slimreid.embedding_files import check_suffix, embed_dataset, open_images, write_embeddings
+    from slimreid.files import check_writable
     from slimreid.loading import choose_device, load
     from slimreid.modalities import canonical, parse_subset
 
     if model is None:  # an option, not a second path whose order one would have to remember
         raise ConfigError("which model? give --model with the folder of a run or a model file")
+    check_suffix(out)
+    check_writable(out)
     loaded = load(model, choose_device(device))
     default = modality if modality is None or modality in loaded.modalities else canonical(modality)
     data, how = open_images(loaded, images, default)
@@ -57,6 +62,7 @@ def embed(
         cameras=cameras,
         batch=batch,
         workers=workers,
+        skip_broken=skip_broken or None,
     )
     seconds = time.monotonic() - started
     write_embeddings(out, found)

@@ -33,7 +33,7 @@ def profile(
         source: Config (.yaml), run folder or model file.
         batch: Samples in a batch, several with commas; a sample has one image per modality.
         repeats: Forward passes at each batch size; their median and 95th percentile are shown.
-        device: cpu or cuda.
+        device: cpu, cuda, mps.
         threads: CPU threads; default: torch's choice.
         set: Options to change in a config, e.g. model.slimming.keep_ratio=0.3.
         classes: Training identities, for a config; they decide the size of the heads.
@@ -42,13 +42,16 @@ def profile(
     """
     import torch
 
-    from slimreid.files import write_text
+    from slimreid.files import check_writable, write_text
+    from slimreid.loading import choose_device
     from slimreid.profiling import profile_model
 
     sizes = _batch_sizes(batch)
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError("device cuda: this machine has no GPU that torch can use; take cpu")
-    model = _open(source, set, classes, cameras).to(device)
+    if threads is not None and threads < 1:
+        raise ConfigError(f"threads must be at least 1, not {threads}")
+    if json is not None:
+        check_writable(json)
+    model = _open(source, set, classes, cameras).to(choose_device(device))
     before = torch.get_num_threads()
     try:
         if threads is not None:
@@ -127,8 +130,9 @@ def _token_rows(result: Profile) -> list[tuple[str, int]]:
     """Blocks that get the same number of tokens in one row."""
     rows: list[tuple[str, int]] = []
     first = 0
-    for i, tokens in enumerate(result.tokens):
-        if i + 1 == len(result.tokens) or result.tokens[i + 1] != tokens:
+    blocks = result.summary.block_tokens
+    for i, tokens in enumerate(blocks):
+        if i + 1 == len(blocks) or blocks[i + 1] != tokens:
             name = f"into block {first + 1}" if first == i else f"into blocks {first + 1} to {i + 1}"
             rows.append((name, tokens))
             first = i + 1

@@ -50,7 +50,9 @@ class BatchLoader:
         for batch in self._loader:
             for index, message in batch.dropped:
                 if self.dataset.on_error == "raise":
-                    raise DataError(f"{message} (or set data.on_error to 'skip')")
+                    raise DataError(
+                        f"{message} (or leave it out: --skip-broken, in training data.on_error skip)"
+                    )
                 if index not in self.dropped:
                     self.dropped[index] = message
                     logger.warning("sample dropped: %s", message)

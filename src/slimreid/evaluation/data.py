@@ -8,10 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from slimreid.config import Config
 from slimreid.data.codebook import Codebook
 from slimreid.data.manifest import MANIFEST_NAME, Manifest, find_manifest, read_manifest
 from slimreid.errors import ConfigError, DataError
+from slimreid.evaluation.parts import SPLITS_OF, Part, parts_of
 from slimreid.loading import LoadedModel
 from slimreid.modalities import find_modality
 
@@ -66,8 +70,26 @@ def dataset_name(manifest: Path) -> str:
     return manifest.resolve().parent.name or "data"
 
 
+def select_part(data: ModelData, part: Part) -> tuple[ModelData, NDArray[np.int64]]:
+    """The rows of a part, and where they stand in the whole manifest; raises `DataError` if it is absent."""
+    manifest = data.manifest
+    absent = [split for split in SPLITS_OF[part] if not manifest.select(split)]
+    if absent:
+        cure = f"mark rows as {' and '.join(absent)}"
+        if there := parts_of(manifest):
+            cure += f", or use --part {there[0]}"
+        raise DataError(f"{data.path}: no {' and '.join(absent)} rows, so there is nothing to search; {cure}")
+    rows = np.array([i for i, s in enumerate(manifest.samples) if s.split in SPLITS_OF[part]], dtype=np.int64)
+    chosen = manifest.with_samples(manifest.samples[i] for i in rows.tolist())
+    return replace(data, manifest=chosen), rows
+
+
 def eval_config(
-    loaded: LoadedModel, data: ModelData, batch: int | None = None, workers: int | None = None
+    loaded: LoadedModel,
+    data: ModelData,
+    batch: int | None = None,
+    workers: int | None = None,
+    skip_broken: bool | None = None,
 ) -> Config:
     """The options of the model's run, as far as they fit other data; raises `ConfigError` out of range."""
     config = loaded.config
@@ -81,6 +103,8 @@ def eval_config(
         cache_dir=config.data.cache_dir if cached else None,
         workers=config.data.workers if workers is None else workers,
     )
+    if skip_broken is not None:
+        options = replace(options, on_error="skip" if skip_broken else "raise")
     size = config.batch if batch is None else replace(config.batch, test=batch)
     return replace(config, data=options, batch=size)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,23 +14,29 @@ import numpy as np
 from slimreid.data.manifest import Protocol
 from slimreid.errors import DataError
 from slimreid.evaluation import records
-from slimreid.evaluation.data import Cameras, ModelData, camera_numbers, describe_data, open_data
-from slimreid.evaluation.features import Features, Subset, check_kind, extract_features
+from slimreid.evaluation.data import (
+    Cameras,
+    ModelData,
+    camera_numbers,
+    describe_data,
+    open_data,
+    select_part,
+)
+from slimreid.evaluation.features import Features, Subset, extract_features, feature_kinds
 from slimreid.evaluation.inputs import Ints
 from slimreid.evaluation.kind_scores import Scores, score_kind
 from slimreid.evaluation.missing import MissingMatrix, missing_matrix
-from slimreid.evaluation.parts import SPLITS_OF, Part, Side, parts_of, side_of
+from slimreid.evaluation.parts import SPLITS_OF, Part, Side, side_of
 from slimreid.evaluation.rerank import KReciprocal
 from slimreid.loading import CHOSEN_ON_TEST, MODEL_NAME, LoadedModel
 from slimreid.modalities import all_subsets
-from slimreid.models.reid_model import BOTH, ReIDModel
+from slimreid.models.reid_model import BOTH
 
 __all__ = ["Evaluation", "MissingMatrix", "Scores", "evaluate_model", "evaluation_folder", "read_evaluation"]
 
 FORMAT = 1
 FOLDER = "evaluation"
 JSON_NAME = "evaluation.json"
-ALL = "all"
 Kinds = Literal["original", "slimmed", "fused", "both", "all"]
 
 
@@ -62,6 +68,8 @@ class Evaluation:
     notes: tuple[str, ...]
     """What a reader of the figures must know."""
     seconds: float
+    rerank: KReciprocal | None = None
+    """Options of re-ranking, if it was asked for."""
 
     @property
     def main(self) -> str:
@@ -89,6 +97,7 @@ class Evaluation:
             "modalities": list(self.modalities),
             "notes": list(self.notes),
             "seconds": round(self.seconds, 3),
+            "rerank": asdict(self.rerank) if self.rerank else None,
             "features": {kind: scores.to_dict() for kind, scores in self.features.items()},
             "missing": {kind: matrix.to_dict() for kind, matrix in self.missing.items()},
             "query": records.side_to_dict(self.query),
@@ -109,20 +118,22 @@ def evaluate_model(
     cameras: Cameras = "auto",
     batch: int | None = None,
     workers: int | None = None,
+    skip_broken: bool | None = None,
     show_progress: bool | None = None,
 ) -> Evaluation:
     """Measure a model on the queries and gallery of a manifest; None = the data of its run.
 
     `missing` adds the matrix of all subsets of modalities, `rerank` k-reciprocal re-ranking. `protocol`
     None = the manifest's. `folder` is where features are kept and found again. `cameras` says whether
-    cameras named as those of training are those (see `Cameras`). Raises `ConfigError` or `DataError`
+    cameras named as those of training are those (see `Cameras`), `skip_broken` whether samples whose files
+    cannot be read are left out (None: as in the run). Raises `ConfigError` or `DataError`
     naming what does not fit.
     """
     started = time.monotonic()
     kinds = feature_kinds(loaded.model, features)
     data = open_data(loaded, manifest)
     protocol = protocol or data.manifest.protocol
-    data, rows = _select(data, part)
+    data, rows = select_part(data, part)
     available = data.manifest.modalities
     subsets = all_subsets(available) if missing else [available]
     found = extract_features(
@@ -133,13 +144,17 @@ def evaluate_model(
         batch=batch,
         workers=workers,
         cache=folder,
+        skip_broken=skip_broken,
         show_progress=show_progress,
     )
     complete = found[available]
     query, gallery = (_rows_of(data, complete, split) for split in (SPLITS_OF[part][0], SPLITS_OF[part][-1]))
     options = KReciprocal() if rerank is True else rerank or None
     samples = data.manifest.samples
-    scores = {kind: score_kind(complete, kind, samples, query, gallery, protocol, options) for kind in kinds}
+    try:
+        scores = {k: score_kind(complete, k, samples, query, gallery, protocol, options) for k in kinds}
+    except DataError as error:
+        raise DataError(f"{data.path}: {error}") from None
     chance = scores[kinds[0]].result.chance_map
     matrices = {
         kind: missing_matrix(found, kind, samples, query, gallery, protocol, chance, show_progress)
@@ -162,16 +177,8 @@ def evaluate_model(
         gallery=replace(side_of(data.manifest, gallery), rows=rows[gallery]),
         notes=tuple(_notes(loaded, data, part, cameras, complete)),
         seconds=time.monotonic() - started,
+        rerank=options,
     )
-
-
-def feature_kinds(model: ReIDModel, wanted: str = ALL) -> tuple[str, ...]:
-    """The kinds of features meant by `wanted`; raises `ConfigError` for one that the model does not have."""
-    if wanted != ALL:
-        check_kind(wanted, tuple(model.sizes))
-        return (wanted,)
-    # Without a second branch both together are the first one again.
-    return tuple(kind for kind in model.sizes if kind != BOTH or model.second)
 
 
 def evaluation_folder(model: Path, data: ModelData | None = None, part: Part = "test") -> Path:
@@ -213,21 +220,8 @@ def _from_dict(values: Mapping[str, Any]) -> Evaluation:
         missing={kind: MissingMatrix.from_dict(matrix) for kind, matrix in values["missing"].items()},
         query=records.side_from_dict(values["query"]),
         gallery=records.side_from_dict(values["gallery"]),
+        rerank=KReciprocal(**values["rerank"]) if values.get("rerank") else None,
     )
-
-
-def _select(data: ModelData, part: Part) -> tuple[ModelData, Ints]:
-    """The rows of a part, and where they stand in the whole manifest; raises `DataError` if it is absent."""
-    manifest = data.manifest
-    if part not in parts_of(manifest):
-        there = ", ".join(f"'{name}'" for name in parts_of(manifest))
-        cure = f"use --part with one of {there}" if there else "mark rows as query and gallery"
-        raise DataError(
-            f"{data.path}: no {' and '.join(SPLITS_OF[part])} rows, so there is nothing to search; {cure}"
-        )
-    rows = np.array([i for i, s in enumerate(manifest.samples) if s.split in SPLITS_OF[part]], dtype=np.int64)
-    chosen = manifest.with_samples(manifest.samples[i] for i in rows.tolist())
-    return replace(data, manifest=chosen), rows
 
 
 def _rows_of(data: ModelData, features: Features, split: str) -> Ints:

@@ -26,6 +26,7 @@ from slimreid.types import ModalBatch
 
 logger = logging.getLogger(__name__)
 
+ALL = "all"
 Subset = tuple[str, ...]
 """Modalities that a model is shown, in canonical order."""
 
@@ -135,6 +136,15 @@ def check_kind(kind: str, kinds: Sequence[str]) -> None:
         raise ConfigError(f"the model has no feature '{kind}'; it has {', '.join(kinds)}")
 
 
+def feature_kinds(model: ReIDModel, wanted: str = ALL) -> tuple[str, ...]:
+    """The kinds of features meant by `wanted`; raises `ConfigError` for one that the model does not have."""
+    if wanted != ALL:
+        check_kind(wanted, tuple(model.sizes))
+        return (wanted,)
+    # Without a second branch both together are the first one again.
+    return tuple(kind for kind in model.sizes if kind != BOTH or model.second)
+
+
 @torch.no_grad()
 def extract_features(
     loaded: LoadedModel,
@@ -145,17 +155,18 @@ def extract_features(
     batch: int | None = None,
     workers: int | None = None,
     cache: Path | None = None,
+    skip_broken: bool | None = None,
     show_progress: bool | None = None,
 ) -> dict[Subset, Features]:
     """Features of all rows of `data` in each subset of modalities (default: all that the data has).
 
     Images are decoded once for all subsets, and samples that appear in several rows (as query and gallery)
     are embedded once. `cache` is a folder where features are kept and found again while weights, options,
-    rows and files are the same. Raises `DataError` for a broken file, unless the run's options say to skip
-    it.
+    rows and files are the same. Raises `DataError` for a broken file, unless `skip_broken` (None: the
+    run's options) says to leave it out.
     """
     subsets = tuple(dict.fromkeys(subsets or [data.manifest.modalities]))
-    config = eval_config(loaded, data, batch, workers)
+    config = eval_config(loaded, data, batch, workers, skip_broken)
     book = camera_numbers(loaded, data, cameras)
     unique, inverse = _different(data.manifest)
     device = next(loaded.model.parameters()).device

@@ -37,10 +37,12 @@ class MissingMatrix:
     """(S, S): the queries behind each figure; fewer where samples lack a spectrum of their own accord."""
     chance: float
     """mAP to expect of a random order, with all that is there."""
+    chances: Floats
+    """(S, S): the same for each pair; other than `chance` only where samples lack a spectrum themselves."""
 
     def __post_init__(self) -> None:
         shape = (len(self.subsets),) * 2
-        for name in ("map", "rank1", "valid_queries"):
+        for name in ("map", "rank1", "valid_queries", "chances"):
             if getattr(self, name).shape != shape:
                 raise DataError(f"{name} must be {shape}, not {getattr(self, name).shape}")
 
@@ -52,17 +54,20 @@ class MissingMatrix:
             "rank1": nullable(self.rank1),
             "valid_queries": self.valid_queries.tolist(),
             "chance_map": self.chance,
+            "chances": nullable(self.chances),
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> MissingMatrix:
         """The matrix that `to_dict` described."""
+        S = len(values["subsets"])
         return cls(
             subsets=tuple(tuple(subset) for subset in values["subsets"]),
             map=np.array(values["map"], dtype=np.float64),
             rank1=np.array(values["rank1"], dtype=np.float64),
             valid_queries=np.array(values["valid_queries"], dtype=np.int64),
             chance=float(values["chance_map"]),
+            chances=np.array(values.get("chances", np.full((S, S), values["chance_map"])), dtype=np.float64),
         )
 
 
@@ -83,7 +88,7 @@ def missing_matrix(
     """
     subsets = tuple(features)
     S = len(subsets)
-    figures, rank1 = np.full((S, S), np.nan), np.full((S, S), np.nan)
+    figures, rank1, chances = (np.full((S, S), np.nan) for _ in range(3))
     valid = np.zeros((S, S), dtype=np.int64)
     pairs = [(a, b) for a in range(S) for b in range(S)]
     for a, b in progress(pairs, f"missing spectra ({kind})", show=show_progress):
@@ -96,7 +101,8 @@ def missing_matrix(
             first.get(kind, rows[0]), second.get(kind, rows[1]), **labels, max_rank=1, top_k=0
         )
         figures[a, b], rank1[a, b], valid[a, b] = result.map, result.rank(1), result.valid_queries
-    return MissingMatrix(subsets, figures, rank1, valid, chance)
+        chances[a, b] = result.chance_map
+    return MissingMatrix(subsets, figures, rank1, valid, chance, chances)
 
 
 def _having(features: Features, rows: Ints) -> torch.Tensor:

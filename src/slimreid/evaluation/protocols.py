@@ -87,8 +87,8 @@ def no_match_error(labels: RetrievalLabels) -> DataError:
             "no identity of the queries is in the gallery; are these the two sides of one dataset?"
         )
     reason = {
-        "camera": "the gallery has their identities only from the same camera; one camera for everything?",
-        "scene": "the gallery has their identities only from the same scene; one scene for everything?",
+        "camera": "the gallery has them only from the same camera; mend the cameras or use 'none'",
+        "scene": "the gallery has them only from the same scene; mend the scenes or use 'none'",
         "none": "the gallery has their identities only as the very same sample",
     }[labels.protocol]
     return DataError(f"no query has a right answer under protocol '{labels.protocol}': {reason}")

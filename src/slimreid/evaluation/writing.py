@@ -73,6 +73,9 @@ def facts(evaluation: Evaluation) -> list[tuple[str, str]]:
         ("queries", f"{result.valid_queries:,} valid, {result.skipped_queries:,} skipped"),
         ("gallery", f"{len(evaluation.gallery):,}; mAP by chance {points(result.chance_map)}"),
     ]
+    if evaluation.rerank is not None:
+        rerank = evaluation.rerank
+        lines.append(("re-ranking", f"k1 {rerank.k1}, k2 {rerank.k2}, λ {rerank.original_weight:g}"))
     return lines + [("note", note) for note in evaluation.notes]
 
 
@@ -84,8 +87,8 @@ def sheets(evaluation: Evaluation) -> list[Sheet]:
     result += [_pairs(kind, scores.camera_pairs) for kind, scores in evaluation.features.items()]
     for kind, matrix in evaluation.missing.items():
         names = [subset_name(s, evaluation.modalities) for s in matrix.subsets]
-        chance = f"chance {points(matrix.chance)}"
-        result.append(_matrix(f"mAP with missing spectra ({kind}, {chance})", kind, names, matrix.map))
+        title = f"mAP with missing spectra ({kind}, {_chance(matrix)})"
+        result.append(_matrix(title, kind, names, matrix.map))
         result.append(_matrix(f"rank-1 with missing spectra ({kind})", kind, names, matrix.rank1))
     return result
 
@@ -139,6 +142,12 @@ def _matrix(title: str, kind: str, names: Sequence[str], values: Floats) -> Shee
     rows = zip(names, values.tolist(), strict=True)
     cells = tuple((name, *map(points, row)) for name, row in rows)
     return Sheet(title, ("query \\ gallery", *names), cells, kind)
+
+
+def _chance(matrix: MissingMatrix) -> str:
+    """The chance level of a matrix: one, or its range where samples lack spectra of their own accord."""
+    low, high = points(float(np.nanmin(matrix.chances))), points(float(np.nanmax(matrix.chances)))
+    return f"chance {low}" if low == high else f"chance {low} to {high}, complete {points(matrix.chance)}"
 
 
 def to_markdown(evaluation: Evaluation) -> str:
@@ -218,4 +227,5 @@ def _long_matrix(kind: str, matrix: MissingMatrix, modalities: Sequence[str]) ->
         for b, gallery in enumerate(names):
             yield (kind, "missing", query, gallery, "map", float(matrix.map[a, b]))
             yield (kind, "missing", query, gallery, "rank1", float(matrix.rank1[a, b]))
+            yield (kind, "missing", query, gallery, "chance_map", float(matrix.chances[a, b]))
             yield (kind, "missing", query, gallery, "valid_queries", int(matrix.valid_queries[a, b]))

@@ -155,7 +155,9 @@ def read_record(path: Path) -> RunRecord:
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: not a readable result ({error}); {cure}") from None
     if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
-        raise DataError(f"{path}: not a result of this version; {cure}")
+        raise DataError(f"{path}: not a result of an experiment of this version; run the experiment again")
+    if "query_ids" not in values:
+        raise DataError(f"{path}: not the result of an experiment; name a run's folder, or one of results/")
     try:
         features = {kind: _figures_from_dict(figures) for kind, figures in values.pop("features").items()}
         modalities = tuple(values.pop("modalities"))
@@ -239,7 +241,7 @@ def check_same_data(records: Sequence[RunRecord]) -> None:
             continue
         raise DataError(
             f"{first.name} and {other.name} were not evaluated on the same data: the first {why}; "
-            "evaluate them on the same manifest with 'slimreid evaluate'"
+            "evaluate them on one manifest and under one protocol with 'slimreid evaluate'"
         )
 
 

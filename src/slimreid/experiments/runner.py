@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import logging
-import shlex
 import shutil
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from slimreid.config import Config
 from slimreid.config_io import CONFIG_NAME, load_config
-from slimreid.console import progress
-from slimreid.errors import ConfigError, SlimReIDError, TrainingError
+from slimreid.errors import ConfigError, SlimReIDError
 from slimreid.experiments.plan import WITHOUT_EFFECT, Job, Key, deciding_options
+from slimreid.experiments.process import run_in_own_process
 from slimreid.experiments.record import RunRecord, read_record, write_record
 from slimreid.experiments.runs import epoch_seconds, run_record
 from slimreid.training.checkpoint import CheckpointStore
@@ -26,9 +23,6 @@ from slimreid.training.display import duration
 
 logger = logging.getLogger(__name__)
 
-LOG_NAME = "log.txt"
-_GRACE, _PATIENCE = 3.0, 60.0
-"""Seconds for a run to end by itself after Ctrl-C, and after it was told to."""
 
 State = Literal["finished", "started", "new"]
 Start = Callable[[Job], None]
@@ -177,73 +171,3 @@ def seconds_left(jobs: Sequence[Job], times: Mapping[Key, Sequence[float]]) -> f
         share = 1 - len(epoch_seconds(job.run)) / job.config.train.epochs
         total += statistics.fmean(times.get(job.key, [every])) * max(0.0, share)
     return total
-
-
-def run_in_own_process(job: Job) -> None:
-    """Train and evaluate by the commands a person would type, their output in the run's log.txt.
-
-    A process of its own frees all memory at the end, and what kills it does not kill the rest. Raises
-    `TrainingError` with the end of the log when one of them fails.
-    """
-    job.run.mkdir(parents=True, exist_ok=True)
-    evaluate = ["evaluate", str(job.run), *(["--missing", "all"] if job.experiment.missing else [])]
-    for words in (job.command(), evaluate):
-        code = _run(words, job)
-        if code:
-            log = job.run / LOG_NAME
-            raise TrainingError(f"{_complaint(log, code)} (all of it is in {log})")
-
-
-def _run(words: Sequence[str], job: Job) -> int:
-    """Run a command of ours to its end, showing the epochs done; returns its exit code."""
-    with (job.run / LOG_NAME).open("ab") as log:
-        log.write(f"$ slimreid {shlex.join(words)}\n".encode())
-        log.flush()
-        child = subprocess.Popen(
-            [sys.executable, "-m", "slimreid", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            for _ in progress(_epochs(child, job), f"{words[0]} {job.name}", job.config.train.epochs):
-                pass
-            return child.wait()
-        finally:
-            _stop(child)
-
-
-def _epochs(child: subprocess.Popen[bytes], job: Job) -> Iterator[int]:
-    """Yields once per finished epoch, until the process ends."""
-    seen = 0
-    while True:
-        ended = child.poll() is not None
-        for _ in epoch_seconds(job.run)[seen:]:
-            seen += 1
-            yield seen
-        if ended:
-            return
-        time.sleep(0.2)
-
-
-def _stop(child: subprocess.Popen[bytes]) -> None:
-    """Wait for a process that Ctrl-C has reached too, then ask it to end, then end it."""
-    try:
-        child.wait(_GRACE)
-    except subprocess.TimeoutExpired:
-        child.terminate()
-        try:
-            child.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-
-
-def _complaint(log: Path, code: int) -> str:
-    """The last error of a log, or its last lines."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    starts = [number for number, line in enumerate(lines) if line.startswith("error: ")]
-    if starts:
-        return "\n  ".join(lines[starts[-1] :]).removeprefix("error: ")
-    how = f"it was ended by signal {-code}" if code < 0 else f"it ended with code {code}"
-    return "\n  ".join([how, *lines[-5:]])

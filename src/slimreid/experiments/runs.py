@@ -14,9 +14,9 @@ from slimreid.evaluation.evaluation import (
     Evaluation,
     evaluate_model,
     evaluation_folder,
-    feature_kinds,
     read_evaluation,
 )
+from slimreid.evaluation.features import feature_kinds
 from slimreid.evaluation.writing import write_evaluation
 from slimreid.experiments.plan import deciding_options, options_hash
 from slimreid.experiments.record import RunRecord, record_from_evaluation

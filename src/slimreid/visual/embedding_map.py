@@ -23,6 +23,8 @@ Ints = NDArray[np.int64]
 
 _PCA = 50
 """Channels that t-SNE gets: more cost time and change little."""
+_LETTER = np.array([0.021, 0.055])
+"""Width and height of a letter of a name, as shares of the map."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,12 +152,31 @@ def _draw(
                     marker=marker(cameras.index(camera)),
                     s=34,
                     alpha=0.85,
-                    linewidths=0,
+                    edgecolors=look.ink,
+                    linewidths=0.4,
                 )
     halo = [patheffects.withStroke(linewidth=3, foreground=look.paper)]
-    for name in names:
-        x, y = np.median(plane[[i for i, pair in enumerate(who) if pair[0] == name]], axis=0).tolist()
+    centres = [np.median(plane[[i for i, pair in enumerate(who) if pair[0] == n]], axis=0) for n in names]
+    places = apart(np.array(centres), [len(name) for name in names], np.ptp(plane, axis=0))
+    for name, (x, y) in zip(names, places.tolist(), strict=True):
         axes.text(x, y, name, ha="center", va="center", fontsize=10, weight="bold", path_effects=halo)
+
+
+def apart(
+    places: NDArray[np.float64], letters: Sequence[int], extent: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Centres (n, 2) of labels of so many letters in a map of the given extent, moved up from each other."""
+    moved: NDArray[np.float64] = places.copy()
+    wide, high = (_LETTER * extent).tolist()
+    done: list[int] = []
+    for number in np.argsort(places[:, 1], kind="stable").tolist():
+        for other in sorted(done, key=lambda k: float(moved[k, 1])):
+            room = wide * (letters[number] + letters[other]) / 2
+            x, y = np.abs(moved[number] - moved[other]).tolist()
+            if x < room and y < high:
+                moved[number, 1] = moved[other, 1] + high
+        done.append(number)
+    return moved
 
 
 def identity_colours(count: int, look: Look) -> list[tuple[float, float, float, float]]:

@@ -78,8 +78,8 @@ def patches_section(runs: Sequence[ReportRun]) -> Section | None:
         "they are ranked by, which are kept (bright, framed), and what one merged token is made of."
     )
     inside = paragraph(
-        "Where patches are dropped inside the backbone there is a row per stage, under the block from which "
-        "on only the kept ones are there; patches that were dropped before are dark."
+        "Where patches are dropped inside the backbone there is a row per stage; its kept patches are named "
+        "after the first block that has no others. Patches dropped at an earlier stage are dark."
     )
     staged = any(run.loaded.model.inside is not None for run in slimming)
     alone = len(slimming) == 1 < len(runs)

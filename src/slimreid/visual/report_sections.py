@@ -188,7 +188,9 @@ def reproduce_section(runs: Runs, out: str) -> Section:
         for line in _commands(run):
             if line not in lines:
                 lines.append(line)
-    lines.append(shlex.join(["slimreid", "report", *(shown_path(run.path) for run in runs), "--out", out]))
+    others = [_data_option(run) for run in runs if not run.data.own]
+    words = ["slimreid", "report", *(shown_path(run.path) for run in runs), "--out", out]
+    lines.append(shlex.join([*words, *(others[0] if others else [])]))
     parts: list[object] = [element("pre", element("code", "\n".join(lines)))]
     for run in runs:
         if run.starts:
@@ -221,8 +223,14 @@ def _commands(run: ReportRun) -> list[str]:
     if (folder / CONFIG_NAME).is_file():
         config = shown_path(folder / CONFIG_NAME)
         lines.append(shlex.join(["slimreid", "train", "--config", config, "--output", f"{given}-again"]))
-    lines.append(shlex.join(["slimreid", "evaluate", given, "--missing", "all"]))
+    other = [] if run.data.own else _data_option(run)
+    lines.append(shlex.join(["slimreid", "evaluate", given, "--missing", "all", *other]))
     return lines
+
+
+def _data_option(run: ReportRun) -> list[str]:
+    """The option that names the data, where it is not that of the run."""
+    return ["--data", shown_path(run.data.path)]
 
 
 def _typed(command: Sequence[str]) -> str:
