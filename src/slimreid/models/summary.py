@@ -66,11 +66,13 @@ def summarise(model: ReIDModel) -> ModelSummary:
         block.register_forward_pre_hook(lambda _, inputs: entering.append(inputs[0].shape[1]))
         for block in model.backbone.blocks
     ]
-    with FlopCounterMode(display=False, custom_mapping=FUSED) as counter:
-        output = model(images, cameras, with_slimmed=True)
-    for hook in hooks:
-        hook.remove()
-    model.train(was_training)
+    try:
+        with FlopCounterMode(display=False, custom_mapping=FUSED) as counter:
+            output = model(images, cameras, with_slimmed=True)
+    finally:
+        for hook in hooks:
+            hook.remove()
+        model.train(was_training)
     total = sum(p.numel() for p in model.parameters())
     parts, gflops = _parts(model, counter)
     return ModelSummary(parts, total, gflops, _stages(model, output), tuple(entering), dict(model.sizes))
