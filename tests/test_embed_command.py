@@ -82,8 +82,8 @@ def test_a_bare_folder_of_photos(manifest, loaded, tmp_path, capsys):
     files = sorted(path.name for path in (manifest.parent / "tir").iterdir())
     assert sorted(p["rgb"] for p in found.paths) == files, "nothing says that they are thermal"
     assert set(found.identities) == set(found.cameras) == {""}
-    for words in ("identities unknown", "unknown", "the data has no nir, tir"):
-        assert words in " ".join(text.split())
+    assert re.search(r"identities\W+unknown", text)  # in a table, however wide the paths make it
+    assert "the data has no nir, tir" in " ".join(text.split())
     options = ("--modality", "thermal", "--out", out)
     code, _, err = run(manifest.parent / "tir", "--model", loaded.path, *options, capsys=capsys)
     assert code == 0, err
