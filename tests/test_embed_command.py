@@ -1,6 +1,7 @@
 """`slimreid embed`, and the files it writes."""
 
 import json
+import re
 
 import pytest
 import torch
