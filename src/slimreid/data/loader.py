@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Sequence
+from types import TracebackType
 
 import torch
 from torch.utils.data import DataLoader
@@ -17,6 +19,20 @@ from slimreid.errors import ConfigError, DataError
 from slimreid.types import ModalBatch
 
 logger = logging.getLogger(__name__)
+
+
+def _end_quietly(_: int) -> None:
+    """In a worker: no traceback when the main process ends while it takes over a batch, as after Ctrl-C.
+
+    Errors of loading do not come this way: they are handed to the main process.
+    """
+    default = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not issubclass(kind, (OSError, EOFError, KeyboardInterrupt)):
+            default(kind, error, trace)
+
+    sys.excepthook = hook
 
 
 class BatchLoader:
@@ -38,6 +54,7 @@ class BatchLoader:
             collate_fn=dataset.collate,
             num_workers=workers,
             persistent_workers=workers > 0,
+            worker_init_fn=_end_quietly,
             pin_memory=torch.cuda.is_available(),
             generator=torch.Generator().manual_seed(dataset.seed),  # leaves the global generator alone
         )
