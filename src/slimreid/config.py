@@ -10,6 +10,7 @@ from typing import Literal
 
 from slimreid.errors import ConfigError
 from slimreid.modalities import declare, find_modality
+from slimreid.models.output import second_branch
 from slimreid.models.sizes import vit_config
 from slimreid.slimming.presets import SlimmingOptions
 
@@ -195,7 +196,7 @@ class ModelConfig:
     @property
     def second(self) -> str | None:
         """Name of the feature of the second branch; None without one."""
-        return {"sdtps": "slimmed", "none": None}.get(self.fusion, "fused")
+        return second_branch(self.fusion)
 
 
 @dataclass(frozen=True)

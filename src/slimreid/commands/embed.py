@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from slimreid.console import console, table
 from slimreid.errors import ConfigError
+
+if TYPE_CHECKING:
+    from slimreid.embedding_files import Embeddings
 
 
 def embed(
@@ -66,9 +69,17 @@ def embed(
     )
     seconds = time.monotonic() - started
     write_embeddings(out, found)
+    _print_found(found, f"{images} ({how})", seconds)
+    for note in notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
+    console.print(f"written: {out}", markup=False, soft_wrap=True)
+
+
+def _print_found(found: Embeddings, images: str, seconds: float) -> None:
+    """Say what was embedded, and how fast."""
     identities = len(set(found.identities) - {""})
     rows: list[tuple[str, object]] = [
-        ("images", f"{images} ({how})"),
+        ("images", images),
         ("samples", len(found)),
         ("identities", identities or "unknown"),
         ("modalities", "+".join(found.modalities)),
@@ -79,6 +90,3 @@ def embed(
     if found.origin:
         rows.insert(1, ("origin", found.origin))
     console.print(table(["embedding", ""], rows))
-    for note in notes:
-        console.print(f"note: {note}", markup=False, soft_wrap=True)
-    console.print(f"written: {out}", markup=False, soft_wrap=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -126,8 +127,7 @@ def evaluate_model(
     `missing` adds the matrix of all subsets of modalities, `rerank` k-reciprocal re-ranking. `protocol`
     None = the manifest's. `folder` is where features are kept and found again. `cameras` says whether
     cameras named as those of training are those (see `Cameras`), `skip_broken` whether samples whose files
-    cannot be read are left out (None: as in the run). Raises `ConfigError` or `DataError`
-    naming what does not fit.
+    cannot be read are left out (None: as in the run). Raises `ConfigError` or `DataError`.
     """
     started = time.monotonic()
     kinds = feature_kinds(loaded.model, features)
@@ -151,10 +151,8 @@ def evaluate_model(
     query, gallery = (_rows_of(data, complete, split) for split in (SPLITS_OF[part][0], SPLITS_OF[part][-1]))
     options = KReciprocal() if rerank is True else rerank or None
     samples = data.manifest.samples
-    try:
+    with _naming(data.path):
         scores = {k: score_kind(complete, k, samples, query, gallery, protocol, options) for k in kinds}
-    except DataError as error:
-        raise DataError(f"{data.path}: {error}") from None
     chance = scores[kinds[0]].result.chance_map
     matrices = {
         kind: missing_matrix(found, kind, samples, query, gallery, protocol, chance, show_progress)
@@ -222,6 +220,15 @@ def _from_dict(values: Mapping[str, Any]) -> Evaluation:
         gallery=records.side_from_dict(values["gallery"]),
         rerank=KReciprocal(**values["rerank"]) if values.get("rerank") else None,
     )
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Say of which data an error within the block is."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
 
 
 def _rows_of(data: ModelData, features: Features, split: str) -> Ints:

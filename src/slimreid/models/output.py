@@ -11,6 +11,11 @@ from slimreid.slimming import Slimmed
 ORIGINAL, SLIMMED, FUSED, BOTH = "original", "slimmed", "fused", "both"
 
 
+def second_branch(fusion: str) -> str | None:
+    """Name of the second branch that a kind of fusion makes: `slimmed`, `fused`, or None for `none`."""
+    return {"none": None, "sdtps": SLIMMED}.get(fusion, FUSED)
+
+
 @dataclass
 class ReIDOutput:
     """What the model says of a batch of B samples."""

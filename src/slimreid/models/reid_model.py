@@ -12,7 +12,7 @@ from slimreid.errors import ConfigError, ModelError
 from slimreid.models.fusion import HDM, ATMoE
 from slimreid.models.heads import GlobalLocal, HeadSet, fill_absent, join_blocks
 from slimreid.models.inside import InsideSlimmer
-from slimreid.models.output import BOTH, FUSED, ORIGINAL, SLIMMED, ReIDOutput
+from slimreid.models.output import BOTH, FUSED, ORIGINAL, SLIMMED, ReIDOutput, second_branch
 from slimreid.models.rows import batch_presence, pack_images
 from slimreid.models.vit import ViT, ViTOutput
 from slimreid.slimming import MultiModalSlimmer, Packing, Slimmed, SlimmingOptions, check_names, unpack
@@ -111,7 +111,7 @@ class ReIDModel(nn.Module):
     @property
     def second(self) -> str | None:
         """Name of the second branch: `slimmed`, `fused`, or None without fusion."""
-        return {"none": None, "sdtps": SLIMMED}.get(self.fusion, FUSED)
+        return second_branch(self.fusion)
 
     def forward(
         self,
