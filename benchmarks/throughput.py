@@ -28,6 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from plain_vit import PlainViT
 from slimreid.config import ModelConfig
 from slimreid.console import console, progress, table
 from slimreid.files import write_text
@@ -52,56 +53,17 @@ GOALS = {("inference", 1): 1.8, ("inference", 8): 2.0, ("training step", 8): 1.6
 """How many times as fast as the plain model slimming inside shall be."""
 
 
-class PlainBlock(nn.Module):
-    """A pre-norm block of ordinary modules."""
-
-    def __init__(self, width: int, heads: int, hidden: int, eps: float) -> None:
-        super().__init__()
-        self.norm1 = nn.LayerNorm(width, eps=eps)
-        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
-        self.norm2 = nn.LayerNorm(width, eps=eps)
-        self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Tokens (B, T, C) -> (B, T, C)."""
-        y = self.norm1(x)
-        x = x + self.attention(y, y, y, need_weights=False)[0]
-        return x + self.mlp(self.norm2(x))
-
-
 class PlainReID(nn.Module):
-    """A plain ViT for one image after the other, and one head on the joint class tokens."""
+    """A plain ViT called once per modality, and one head on the joint class tokens."""
 
     def __init__(self, vit: ViT, classes: int) -> None:
         super().__init__()
-        config = vit.config
-        self.patch_embed = vit.patch_embed
-        self.class_token, self.positions = vit.class_token, vit.position_embedding
-        self.blocks = nn.Sequential(
-            *(
-                PlainBlock(config.width, config.heads, config.mlp_width, config.norm_eps)
-                for _ in range(config.depth)
-            )
-        )
-        self.norm = vit.final_norm
-        self.head = BNNeckHead(len(MODALITIES) * config.width, classes)
-        for plain, ours in zip(self.blocks, vit.blocks, strict=True):
-            plain.norm1, plain.norm2 = ours.norm1, ours.norm2
-            plain.attention.in_proj_weight = ours.attn.qkv.weight
-            plain.attention.in_proj_bias = ours.attn.qkv.bias
-            plain.attention.out_proj.weight = ours.attn.proj.weight
-            plain.attention.out_proj.bias = ours.attn.proj.bias
-            plain.mlp[0], plain.mlp[2] = ours.mlp.fc1, ours.mlp.fc2
-
-    def encode(self, images: Tensor) -> Tensor:
-        """Images (B, 3, H, W) of one modality -> class tokens (B, C)."""
-        x = self.patch_embed(images).flatten(2).transpose(1, 2)
-        x = torch.cat([self.class_token.expand(len(x), -1, -1), x], dim=1) + self.positions
-        return self.norm(self.blocks(x))[:, 0]
+        self.vit = PlainViT(vit)
+        self.head = BNNeckHead(len(MODALITIES) * vit.config.width, classes)
 
     def embed(self, images: Mapping[str, Tensor]) -> Tensor:
         """Images per modality -> feature (B, M·C)."""
-        return torch.cat([self.encode(images[name]) for name in MODALITIES], dim=1)
+        return torch.cat([self.vit(images[name])[:, 0] for name in MODALITIES], dim=1)
 
     def forward(self, images: Mapping[str, Tensor]) -> Tensor:
         """The feature; in training class scores."""

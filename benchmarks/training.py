@@ -2,8 +2,9 @@
 
 Both ways train the same `sdtps` model on `vit_tiny` (256×128, P×K = 8×4, fp32) on the same files, in one
 process: decode, augment, forward, losses, backward, AdamW step. The straightforward loop augments each
-modality by itself with Pillow, calls the backbone once per modality, slims one modality after the
-other with everyday torch operations, finds hard triplets with masks and uses the optimizer as it comes.
+modality by itself with Pillow, calls a ViT of ordinary torch modules once per modality, slims one modality
+after the other with everyday torch operations, finds hard triplets with masks and uses the optimizer as it
+comes.
 Before measuring, both must give the same loss on the same batch. Steps alternate; medians are reported.
 
     python benchmarks/training.py [--rounds 7] [--threads 1] [--json]
@@ -25,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from data_loading import make_files, pillow_sample
+from plain_vit import PlainViT
 from slimreid.config import BatchConfig, Config, DataConfig, ModelConfig, OptimConfig, TransformConfig
 from slimreid.console import console, table
 from slimreid.data.loader import BatchLoader, train_loader
@@ -77,12 +79,12 @@ def hard_triplet(features: Tensor, identity: Tensor) -> Tensor:
     return F.softplus(farthest - nearest).mean()
 
 
-def plain_loss(model: ReIDModel, images: Mapping[str, Tensor], identity: Tensor) -> Tensor:
+def plain_loss(model: ReIDModel, vit: PlainViT, images: Mapping[str, Tensor], identity: Tensor) -> Tensor:
     """The total loss with one pass per modality."""
     patches, vectors = {}, {}
     for name, image in images.items():
-        encoded = model.backbone(image)
-        patches[name], vectors[name] = encoded.patches, encoded.global_
+        tokens = vit(image)
+        patches[name], vectors[name] = tokens[:, 1:], tokens[:, 0]
     features = {
         "original": torch.cat(list(vectors.values()), 1),
         "slimmed": torch.cat([slim_one(model, n, patches[n], vectors).mean(1) for n in patches], 1),
@@ -129,6 +131,7 @@ def build(manifest: Manifest) -> ReIDModel:
 def measure(manifest: Manifest, rounds: int) -> dict[str, dict[str, float]]:
     """Median seconds of loading and of the model step, per way."""
     ours, plain = build(manifest), build(manifest)
+    vit = PlainViT(plain.backbone)
     criterion = ReIDLoss(CONFIG.loss, ours.branch_weights)
 
     def our_loss(images: Mapping[str, Tensor], identity: Tensor) -> Tensor:
@@ -137,12 +140,12 @@ def measure(manifest: Manifest, rounds: int) -> dict[str, dict[str, float]]:
     images, identity = next(our_batches(train_loader(CONFIG, manifest)))
     with torch.no_grad():
         torch.testing.assert_close(
-            our_loss(images, identity), plain_loss(plain, images, identity), rtol=1e-4, atol=0
+            our_loss(images, identity), plain_loss(plain, vit, images, identity), rtol=1e-4, atol=0
         )
     ways: dict[str, tuple[Iterator[Batch], Callable[..., Tensor], torch.optim.Optimizer]] = {
         "straightforward": (
             pillow_batches(manifest),
-            lambda images, identity: plain_loss(plain, images, identity),
+            lambda images, identity: plain_loss(plain, vit, images, identity),
             torch.optim.AdamW(parameter_groups(plain, CONFIG.optim)),
         ),
         "slimreid": (

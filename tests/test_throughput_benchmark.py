@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
+import throughput as benchmark
 import torch
 
-PATH = Path(__file__).parents[1] / "benchmarks" / "throughput.py"
 SMALL = ["--backbone", "nano", "--height", "64", "--width", "32", "--quick"]
 
 
 @pytest.fixture
 def throughput():
-    spec = importlib.util.spec_from_file_location("throughput", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     threads = torch.get_num_threads()
-    yield module
+    yield benchmark
     torch.set_num_threads(threads)
 
 
