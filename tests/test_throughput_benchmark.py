@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-import throughput as benchmark
 import torch
+
+import throughput as benchmark
 
 SMALL = ["--backbone", "nano", "--height", "64", "--width", "32", "--quick"]
 
@@ -44,6 +45,6 @@ def test_a_part_of_it(throughput, capsys):
 def test_models_that_differ_are_refused(throughput):
     models = throughput.build("nano", (64, 32))
     with torch.no_grad():
-        models["plain"].blocks[0].attention.out_proj.bias = torch.nn.Parameter(torch.randn(96))
+        models["plain"].vit.blocks[0].attention.out_proj.bias = torch.nn.Parameter(torch.randn(96))
     with pytest.raises(AssertionError, match="not close"):
         throughput.check(models, (64, 32))
