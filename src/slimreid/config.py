@@ -118,12 +118,14 @@ class TransformConfig:
 
 @dataclass(frozen=True)
 class BatchConfig:
-    """How many images are seen at once."""
+    """How many images are seen at once, and which go together."""
 
     identities: int = 8
     """Different identities in a training batch (P), over all processes."""
     images: int = 8
     """Images of each identity in a training batch (K)."""
+    spread_cameras: bool = False
+    """Draw the K images of an identity from as many cameras as it has, each camera alike."""
     test: int = 64
     """Samples in a batch when testing."""
 
@@ -153,10 +155,8 @@ class ModelConfig:
     """Coefficient of the camera vector."""
     global_local: bool = False
     """Enrich each global feature by the mean of its patches."""
-    patch_mean: bool = False
-    """Append the mean of the patches to each global feature, which doubles the original feature."""
-    fusion: Literal["none", "sdtps", "hdm", "hdm_atmoe"] = "sdtps"
-    """Second branch: none, slimmed tokens, or DeMo's fusion with or without experts."""
+    fusion: Literal["none", "mean", "sdtps", "hdm", "hdm_atmoe"] = "sdtps"
+    """Second branch: none, the mean of all patches, slimmed tokens, or DeMo's fusion (with experts)."""
     original_weight: float = 1.0
     """Weight of the losses of the original branch."""
     fusion_weight: float = 1.0
@@ -219,15 +219,21 @@ class LossConfig:
     """Scale of circle."""
     temperature: float = 0.1
     """Temperature of supcon."""
+    distill: Literal["feature", "relation"] = "feature"
+    """Follow each feature of train.teacher, or only how similar the samples of a batch are to each other."""
+    distill_weight: float = 0.0
+    """Weight of what the student and train.teacher differ by; over 0 with a teacher, 0 without."""
 
     def __post_init__(self) -> None:
-        for name in ("identity_weight", "metric_weight", "margin"):
+        for name in ("identity_weight", "metric_weight", "margin", "distill_weight"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"loss.{name} must not be negative, not {getattr(self, name)}")
         if not 0 <= self.label_smoothing < 1:
             raise ConfigError(f"loss.label_smoothing must be in [0, 1), not {self.label_smoothing}")
-        if self.identity_weight == 0 and self.metric_weight == 0:
-            raise ConfigError("loss.identity_weight and loss.metric_weight are both 0: nothing to learn")
+        if self.identity_weight == self.metric_weight == self.distill_weight == 0:
+            raise ConfigError(
+                "loss.identity_weight, loss.metric_weight and loss.distill_weight are all 0: nothing to learn"
+            )
         for name in ("gamma", "temperature"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"loss.{name} must be positive, not {getattr(self, name)}")
@@ -295,6 +301,10 @@ class TrainConfig:
 
     epochs: int = 50
     """Passes over the training identities."""
+    start_from: str | None = None
+    """Run folder or model file whose weights are taken where they fit, instead of model.pretrained."""
+    teacher: str | None = None
+    """Run folder or model file that is followed by the measure of loss.distill."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Number format of the forward pass; bf16 and fp16 want a GPU."""
     compile: bool = False
@@ -350,6 +360,14 @@ class Config:
             raise ConfigError(
                 f"optim.warmup_epochs {self.optim.warmup_epochs} leaves nothing of "
                 f"train.epochs {self.train.epochs}"
+            )
+        if self.train.teacher and not self.loss.distill_weight:
+            raise ConfigError(
+                f"train.teacher is '{self.train.teacher}' but loss.distill_weight is 0: give the weight too"
+            )
+        if self.loss.distill_weight and not self.train.teacher:
+            raise ConfigError(
+                f"loss.distill_weight {self.loss.distill_weight} needs a model to follow: give train.teacher"
             )
         shrinking = self.model.slimming.keep_warmup_epochs
         if shrinking >= self.train.epochs and shrinking:

@@ -131,10 +131,27 @@ def write_model(path: Path, state: Mapping[str, Tensor], card: ModelCard) -> str
 
 def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Weights and header of a model file; raises `ModelError` if it is not one or is damaged."""
+    header, state = _read(path, weights=True)
+    if fingerprint(state) != header["fingerprint"]:
+        raise ModelError(f"{path}: the weights do not match their fingerprint; the file is damaged")
+    return state, header
+
+
+def read_card(path: Path) -> tuple[ModelCard, str]:
+    """What a model file says about its weights, and their fingerprint, without reading them.
+
+    Raises `ModelError` if it is not a model file or its header is damaged.
+    """
+    header, _ = _read(path, weights=False)
+    return card_from_header(path, header), header["fingerprint"]
+
+
+def _read(path: Path, *, weights: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Header of a model file and, if asked for, its tensors."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            state = {name: file.get_tensor(name) for name in file.keys() if weights}  # noqa: SIM118
     except FileNotFoundError:
         raise ModelError(f"{path}: no such model file") from None
     except (SafetensorError, OSError) as error:
@@ -143,10 +160,7 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ModelError(
             f"{path}: safetensors without SlimReID's header; backbone weights go to model.pretrained"
         )
-    header = _header(path, metadata[_HEADER])
-    if fingerprint(state) != header["fingerprint"]:
-        raise ModelError(f"{path}: the weights do not match their fingerprint; the file is damaged")
-    return state, header
+    return _header(path, metadata[_HEADER]), state
 
 
 def _header(path: Path, text: str) -> dict[str, Any]:
@@ -182,7 +196,8 @@ _KINDS: dict[str, type] = {
 """What every header must hold."""
 
 
-def _card(path: Path, header: Mapping[str, Any]) -> ModelCard:
+def card_from_header(path: Path, header: Mapping[str, Any]) -> ModelCard:
+    """The card in the header of a model file; raises `ModelError` for options this version does not know."""
     values = {name: header[name] for name in ModelCard.__dataclass_fields__ if name in header}
     for name in ("modalities", "identities", "cameras"):
         values[name] = tuple(values[name])
@@ -222,8 +237,14 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> LoadedModel:
     Raises `ModelError` naming the file and what is wrong with it.
     """
     path = find_model(path)
-    state, header = read_model(path)
-    card = _card(path, header)
+    return assemble(path, *read_model(path), device)
+
+
+def assemble(
+    path: Path, state: Mapping[str, Tensor], header: Mapping[str, Any], device: torch.device | str = "cpu"
+) -> LoadedModel:
+    """The model whose file at `path` holds these weights and this header, in eval mode."""
+    card = card_from_header(path, header)
     model = build_from_card(card)
     load_state(model, state, path)
     return LoadedModel(model.to(device).eval(), card, header["fingerprint"], path)

@@ -62,6 +62,41 @@ def test_ranks_are_disjoint_parts_of_the_same_batches(counts, K, world_size, sha
         assert sum(map(len, owners)) == len(set().union(*owners))
 
 
+@given(
+    st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=4), min_size=3, max_size=8),
+    st.integers(1, 3),
+    st.integers(1, 6),
+    st.integers(0, 3),
+)
+@settings(max_examples=150, deadline=None)
+def test_images_are_spread_over_cameras(per_camera, P, K, epoch):
+    pairs = [(i, c) for i, counts in enumerate(per_camera) for c, n in enumerate(counts) for _ in range(n)]
+    sampler = IdentitySampler([i for i, _ in pairs], P, K, cameras=[c for _, c in pairs])
+    plain = IdentitySampler([i for i, _ in pairs], P, K)
+    sampler.set_epoch(epoch)
+    batches = list(sampler)
+    assert len(batches) == len(plain), "the length of an epoch stays"
+    for batch in batches:
+        drawn: dict[int, list[SampleKey]] = {}
+        for key in batch:
+            drawn.setdefault(pairs[key.sample][0], []).append(key)
+        assert {len(keys) for keys in drawn.values()} == {K}
+        for identity, keys in drawn.items():
+            counts = per_camera[identity]
+            assert len({key.sample for key in keys}) == min(K, sum(counts)), (
+                "repeats only where images are few"
+            )
+            shown = Counter(pairs[key.sample][1] for key in keys)
+            assert len(shown) == min(K, len(counts)), "as many cameras as there are"
+            if sum(counts) >= K:
+                assert all(shown[c] <= n for c, n in enumerate(counts))
+                fullest = max(shown.values())
+                assert all(shown[c] >= min(n, fullest - 1) for c, n in enumerate(counts)), "each alike"
+    keys = [key for batch in batches for key in batch]
+    assert len(set(keys)) == len(keys), "a repeat has another draw number"
+    assert [k for b in sampler for k in b] == keys, "the same again"
+
+
 def test_epochs_differ_and_repeat_exactly():
     sampler = IdentitySampler(labels([5] * 10), 4, 2, seed=3)
     epochs = []

@@ -368,17 +368,16 @@ def test_weights_of_branches_reach_the_loss():
     assert make(original_weight=2.0, fusion="none").branch_weights == {"original": 2.0}
 
 
-@pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize("heads", ["direct", "split"])
-def test_patch_mean_is_appended_to_each_global_feature(fusion, heads):
-    model = make(fusion=fusion, heads=heads, patch_mean=True, missing="zeros")
+def test_fusion_by_the_mean_of_all_patches(heads):
+    model = make(fusion="mean", heads=heads, missing="zeros")
     x = images()
-    assert model.train()(x, cameras()).features["original"].shape == (4, 2 * 96 * 3)
+    assert model.train()(x, cameras()).logits["fused"].shape[0] == 4
     model.eval()
-    encoded = [model.backbone(x[name], cameras()) for name in NAMES]
-    expected = torch.cat([part for e in encoded for part in (e.global_, e.patches.mean(1))], dim=1)
-    assert_close(model(x, cameras()).features["original"], expected)
-    assert {n: f.shape[1] for n, f in model(x, cameras()).features.items()} == model.sizes
+    expected = [model.backbone(x[name], cameras()).patches.mean(1) for name in NAMES]
+    found = model(x, cameras()).features
+    assert_close(found["fused"], torch.cat(expected, dim=1))
+    assert {n: f.shape[1] for n, f in found.items()} == model.sizes
 
 
 @pytest.mark.parametrize("heads", ["direct", "split"])

@@ -35,6 +35,16 @@ class Codebook:
             num_cameras=len(known),
         )
 
+    @property
+    def trained_identities(self) -> tuple[str, ...]:
+        """Names of the identities that are trained on, in the order of their labels."""
+        return tuple(self.identity)[: self.num_classes]
+
+    @property
+    def trained_cameras(self) -> tuple[str, ...]:
+        """Names of the cameras seen in training, in the order of their numbers."""
+        return tuple(self.camera)[: self.num_cameras]
+
     def numbers(self, sample: Sample) -> tuple[int, int, int]:
         """(identity, camera, scene) of a sample; scene −1 where it has none."""
         scene = self.scene[sample.scene] if sample.scene else -1

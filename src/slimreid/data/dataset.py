@@ -85,6 +85,11 @@ class ReIDDataset(Dataset[LoadedSample]):
         """Identity number of every sample."""
         return [self.codebook.identity[s.identity] for s in self.samples]
 
+    @property
+    def cameras(self) -> list[int]:
+        """Camera number of every sample."""
+        return [self.codebook.camera[s.camera] for s in self.samples]
+
     def __getitem__(self, key: int | SampleKey) -> LoadedSample:
         key = key if isinstance(key, SampleKey) else SampleKey(int(key))
         sample = self.samples[key.sample]

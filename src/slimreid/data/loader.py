@@ -122,7 +122,13 @@ def train_loader(
     )
     batch = config.batch
     sampler = IdentitySampler(
-        dataset.identities, batch.identities, batch.images, config.seed, rank, world_size
+        dataset.identities,
+        batch.identities,
+        batch.images,
+        config.seed,
+        rank,
+        world_size,
+        dataset.cameras if batch.spread_cameras else None,
     )
     return BatchLoader(dataset, sampler, config.data.workers)
 

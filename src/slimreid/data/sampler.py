@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +46,8 @@ class IdentitySampler:
     In an epoch, each identity with n images gives ⌊max(n, K)/K⌋ groups of K, so about every image comes
     once; an identity with fewer than K images repeats some. The groups are spread over batches of P
     different identities; the last few that do not fill a batch are left out, others in each epoch.
+    With `cameras` (one number per sample) the K images of a group come from as many cameras as the identity
+    has, each alike: rare ones repeat their images before frequent ones have shown all of theirs.
     With several ranks, P is the global number: each rank gets P / world_size identities of every batch,
     so ranks are disjoint and take the same number of steps.
     """
@@ -58,6 +60,7 @@ class IdentitySampler:
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
+        cameras: Sequence[int] | None = None,
     ) -> None:
         P, K = identities_per_batch, images_per_identity
         if P < 1 or K < 1:
@@ -73,6 +76,7 @@ class IdentitySampler:
                 f"batch.identities {P} is more than the {len(values)} identities there are; lower it"
             )
         self.members = [np.flatnonzero(inverse == i) for i in range(len(values))]
+        self.cameras = None if cameras is None else np.asarray(cameras, dtype=np.int64)
         self.groups = np.array([max(len(m), K) // K for m in self.members])
         self.P, self.K, self.seed, self.rank, self.world_size = P, K, seed, rank, world_size
         self.steps = _number_of_batches(self.groups, P)
@@ -125,11 +129,48 @@ class IdentitySampler:
     def _groups(self, i: int, count: int, rng: np.random.Generator) -> list[list[SampleKey]]:
         """`count` groups of K images of identity number i, without repeats where it has enough."""
         members = self.members[i]
+        if self.cameras is not None:
+            return self._spread(members, count, rng)
         laps = -(-self.K // len(members))  # more than one only for identities with fewer than K images
         order = np.concatenate([rng.permutation(members) for _ in range(laps)])
         draws = np.repeat(np.arange(laps), len(members))
         keys = [SampleKey(int(k), self.epoch, int(d)) for k, d in zip(order, draws, strict=True)]
         return [keys[g * self.K : (g + 1) * self.K] for g in range(count)]
+
+    def _spread(self, members: np.ndarray, count: int, rng: np.random.Generator) -> list[list[SampleKey]]:
+        """`count` groups of K images of an identity that take its cameras in turn."""
+        assert self.cameras is not None
+        seen = self.cameras[members]
+        turns = [_Turns(members[seen == camera], self.epoch) for camera in np.unique(seen)]
+        groups: list[list[SampleKey]] = []
+        for _ in range(count):
+            order = rng.permutation(len(turns))  # a new one per group, so that no camera is favoured
+            # A camera with few images sits out when it has shown them all, until the others have too.
+            lap = [at for turn in range(len(members)) for at in order if turn < len(turns[at].members)]
+            group: list[SampleKey] = []
+            for at in np.resize(lap, self.K):
+                group.append(turns[at].next({key.sample for key in group}, rng))
+            groups.append(group)
+        return groups
+
+
+class _Turns:
+    """Images of one identity and camera in random order, over and over."""
+
+    def __init__(self, members: np.ndarray, epoch: int) -> None:
+        self.members, self.epoch = members, epoch
+        self.waiting: list[SampleKey] = []
+        self.laps = 0
+
+    def next(self, taken: Collection[int], rng: np.random.Generator) -> SampleKey:
+        """The next image, one outside `taken` if there is any."""
+        fresh = [number for number, key in enumerate(self.waiting) if key.sample not in taken]
+        if not fresh:
+            shuffled = rng.permutation(self.members)
+            self.waiting += [SampleKey(int(k), self.epoch, self.laps) for k in shuffled]
+            self.laps += 1
+            fresh = [number for number, key in enumerate(self.waiting) if key.sample not in taken] or [0]
+        return self.waiting.pop(fresh[0])
 
 
 def _number_of_batches(groups: np.ndarray, P: int) -> int:

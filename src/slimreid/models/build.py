@@ -47,7 +47,6 @@ def build_model(
         fusion=config.fusion,
         heads=config.heads,
         global_local=config.global_local,
-        patch_mean=config.patch_mean,
         slimming=config.slimming,
         shared_slimmer=config.shared_slimmer,
         moe_heads=config.moe_heads,

@@ -21,7 +21,7 @@ class ReIDOutput:
     """What the model says of a batch of B samples."""
 
     features: dict[str, Tensor]
-    """`original` (B, M·C, or M·2C with the mean of the patches), then `slimmed` or `fused`, then `both`;
+    """`original` (B, M·C), then `slimmed` or `fused`, then `both`;
     before any BNNeck, except in test with `neck_feature="after"`."""
     logits: dict[str, Tensor] = field(default_factory=dict)
     """Class scores (B, classes) per head, while training: `original` or `original.<modality>`, ..."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from slimreid.models.vit import ViT, ViTOutput
 from slimreid.slimming import MultiModalSlimmer, Packing, Slimmed, SlimmingOptions, check_names, unpack
 from slimreid.types import ModalBatch
 
-Fusion = Literal["none", "sdtps", "hdm", "hdm_atmoe"]
+Fusion = Literal["none", "mean", "sdtps", "hdm", "hdm_atmoe"]
 Heads = Literal["direct", "split"]
 Missing = Literal["skip", "zeros"]
 NeckFeature = Literal["before", "after"]
@@ -44,7 +44,6 @@ class ReIDModel(nn.Module):
         fusion: Fusion = "sdtps",
         heads: Heads = "direct",
         global_local: bool = False,
-        patch_mean: bool = False,
         slimming: SlimmingOptions | None = None,
         shared_slimmer: bool = False,
         merged_tokens: int | None = None,
@@ -68,8 +67,6 @@ class ReIDModel(nn.Module):
         self.neck_feature = neck_feature
         C, M = backbone.config.out_width, len(self.modalities)
         self.dim = C
-        self.patch_mean = patch_mean
-        D = 2 * C if patch_mean else C
         names = self.modalities
         self.global_local = nn.ModuleDict({m: GlobalLocal(C) for m in names if global_local})
         self.slimmer: MultiModalSlimmer | None = None
@@ -89,12 +86,12 @@ class ReIDModel(nn.Module):
             self.hdm = HDM(C, names)
             blocks = len(self.hdm.subsets)
             self.moe = ATMoE(C, blocks, moe_heads) if fusion == "hdm_atmoe" else None
-        widths = {ORIGINAL: M * D} if heads == "direct" else {f"{ORIGINAL}.{m}": D for m in names}
+        widths = {ORIGINAL: M * C} if heads == "direct" else {f"{ORIGINAL}.{m}": C for m in names}
         if self.second:
             widths[self.second] = blocks * C
         self.heads = HeadSet(widths, num_classes)
         self.head_names = self.heads.names
-        self.sizes = {ORIGINAL: M * D, **({self.second: blocks * C} if self.second else {})}
+        self.sizes = {ORIGINAL: M * C, **({self.second: blocks * C} if self.second else {})}
         self.sizes[BOTH] = sum(self.sizes.values())
         self.gather: Callable[[Tensor], Tensor] | None = None
         """Joins tensors of all processes along the batch while training (set by the trainer), so that heads
@@ -141,10 +138,7 @@ class ReIDModel(nn.Module):
         encoded = self._encode(rows, cameras, packing, generator, with_slimmed)
         globals_ = self._globals(encoded.global_, encoded.patches, packing)  # (R, C)
         exists = None if packing.complete else packing.unpack(packing.sample.new_ones(len(rows)) > 0)
-        vectors = globals_
-        if self.patch_mean:
-            vectors = torch.cat([globals_, encoded.patches.mean(dim=1)], dim=1)  # (R, 2C)
-        blocks, there = self._joined(packing.unpack(vectors), exists)  # (B, M, C or 2C)
+        blocks, there = self._joined(packing.unpack(globals_), exists)  # (B, M, C)
         if self.training and len(blocks) < 2:
             raise ModelError(
                 f"training needs at least two samples in a batch, not {len(blocks)}, because heads have a "
@@ -213,17 +207,18 @@ class ReIDModel(nn.Module):
     ) -> tuple[Tensor, Slimmed | None, Tensor | None]:
         """Blocks (B, S, C) of the second branch, how they were slimmed, and which blocks exist (B, S)."""
         patches = encoded.patches
-        if self.slimmer is not None or self.inside is not None:
+        if self.hdm is None:
+            slimmed = None
             if self.slimmer is not None:
                 slimmed = self.slimmer.slim_rows(patches, globals_, packing, generator=generator)
-            else:
-                slimmed = cast(InsideSlimmer, self.inside).finish(encoded, packing)
-            blocks, there = self._joined(packing.unpack(slimmed.tokens.mean(dim=1)), present)
+            elif self.inside is not None:
+                slimmed = self.inside.finish(encoded, packing)
+            tokens = patches if slimmed is None else slimmed.tokens
+            blocks, there = self._joined(packing.unpack(tokens.mean(dim=1)), present)
             return blocks, slimmed, there
-        hdm = cast(HDM, self.hdm)
         tokens = packing.unpack(torch.cat([globals_[:, None], patches], dim=1))
-        subsets = None if present is None else hdm.subset_presence(present)
-        blocks, there = self._joined(hdm(tokens, present), subsets)
+        subsets = None if present is None else self.hdm.subset_presence(present)
+        blocks, there = self._joined(self.hdm(tokens, present), subsets)
         if self.moe is None:
             return blocks, None, there
         filled = blocks if there is None else fill_absent(blocks, there)

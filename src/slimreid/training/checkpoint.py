@@ -70,6 +70,8 @@ class RunState:
     """Epochs whose checkpoints stay because of train.save_every."""
     optimizer: dict[str, Any] = field(default_factory=dict)
     scaler: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    """Fingerprints of the models that the run began from (`start_from`) or follows (`teacher`)."""
 
 
 @dataclass
@@ -220,6 +222,7 @@ def read_state(folder: Path) -> RunState:
     format_ = values.pop("format", None) if isinstance(values, dict) else None
     if isinstance(format_, int) and format_ > FORMAT:
         raise TrainingError(f"{path}: written by a newer SlimReID; update SlimReID")
+    values = {**_NEWER, **values} if isinstance(values, dict) else values
     fault = "no 'format'" if not isinstance(format_, int) else _fault(values)
     if fault:
         raise TrainingError(f"{path}: damaged, {fault}; go on from another checkpoint")
@@ -238,7 +241,10 @@ _STATE_KINDS: dict[str, type | tuple[type, ...]] = {
     "kept": list,
     "optimizer": dict,
     "scaler": dict,
+    "sources": dict,
 }
+_NEWER: dict[str, Any] = {"sources": {}}
+"""What earlier versions did not write yet, and what it stood at."""
 
 
 def _fault(values: Mapping[str, Any]) -> str:

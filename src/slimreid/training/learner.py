@@ -20,6 +20,7 @@ from slimreid.errors import TrainingError
 from slimreid.loading import load_state
 from slimreid.models.build import build_model
 from slimreid.training.checkpoint import Checkpoint, flatten_optimizer, restore_optimizer
+from slimreid.training.distillation import make_distillation
 from slimreid.training.distributed import (
     Processes,
     StoppedByMainError,
@@ -31,11 +32,12 @@ from slimreid.training.distributed import (
 )
 from slimreid.training.ema import EMA, UPDATES
 from slimreid.training.failures import not_finite, what_is_left
-from slimreid.training.losses import IDENTITY, RATIO, TOTAL, ReIDLoss
+from slimreid.training.losses import DISTILL, IDENTITY, RATIO, TOTAL, ReIDLoss
 from slimreid.training.optimizer import make_optimizer
 from slimreid.training.records import StepReport
 from slimreid.training.schedule import LRSchedule
 from slimreid.training.seeding import seed_step
+from slimreid.training.start import start_from
 from slimreid.training.step import ACCURACY, BatchLosses, Updater
 from slimreid.types import ModalBatch
 
@@ -46,10 +48,20 @@ _OPTIMIZER, _WEIGHTS = "optimizer.", "weights."
 
 
 class Learner:
-    """Model, losses and optimizer of a run, the same in all processes; all follows from `config.seed`."""
+    """Model, losses and optimizer of a run, the same in all processes; all follows from `config.seed`.
+
+    `restored` promises that a checkpoint is going to be restored, so that weights to start from are not
+    read. Raises `ConfigError` for models to start from or to follow that cannot be.
+    """
 
     def __init__(
-        self, config: Config, loader: BatchLoader, processes: Processes, compile_backend: str = "inductor"
+        self,
+        config: Config,
+        loader: BatchLoader,
+        processes: Processes,
+        compile_backend: str = "inductor",
+        *,
+        restored: bool = False,
     ) -> None:
         self.config, self.loader, self.processes = config, loader, processes
         device, codebook = processes.device, loader.dataset.codebook
@@ -60,23 +72,28 @@ class Learner:
             loader.dataset.modalities,
             codebook.num_classes,
             codebook.num_cameras,
+            load_weights=not restored and not config.train.start_from,
         ).to(device)
+        if config.train.start_from and not restored:
+            start_from(self.model, config.train.start_from, codebook, processes)
         self.optimizer = make_optimizer(self.model, config.optim)
         self.schedule = LRSchedule(self.optimizer, config.optim, config.train.epochs)
         self.ema = EMA(self.model, config.optim.ema) if config.optim.ema else None
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.train.precision == "fp16")
+        distillation = make_distillation(config, self.model, codebook, processes)
         if config.train.compile:
-            self.model.backbone.compile(backend=compile_backend)
+            for model in (self.model, *([distillation.teacher] if distillation else [])):
+                model.backbone.compile(backend=compile_backend)
         self.synced = config.train.sync_heads and processes.count > 1
         # Dropped samples make batches of processes differ in size.
         gather = partial(gather_rows, equal=config.data.on_error == "raise") if self.synced else None
         loss = ReIDLoss(config.loss, self.model.branch_weights)
-        batch_losses = BatchLosses(self.model, loss, config.train.precision, gather)
+        batch_losses = BatchLosses(self.model, loss, config.train.precision, gather, distillation)
         module = wrap(batch_losses, processes)
         self.updater = Updater(module, self.optimizer, config.optim, self.scaler, self.ema)
         kinds = (IDENTITY, config.loss.metric)
         self.names = [f"{head}/{kind}" for head in self.model.head_names for kind in kinds]
-        self.names += [RATIO, TOTAL, ACCURACY]
+        self.names += [RATIO, DISTILL, TOTAL, ACCURACY]
 
     @property
     def updates_per_epoch(self) -> int:

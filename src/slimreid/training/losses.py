@@ -1,7 +1,7 @@
 """What training minimises, as named scalars.
 
 Per head, `identity_weight · cross-entropy + metric_weight · metric`, times the weight of the head's
-branch; the heads are added, and the ratio loss of the slimming on top.
+branch; the heads are added, and on top the ratio loss of the slimming and `distill_weight · distill`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from slimreid.models.reid_model import ORIGINAL, ReIDOutput
 MetricLoss = Callable[[Tensor, Tensor], Tensor]
 """features (B, D), identity (B,) -> scalar."""
 
-IDENTITY, RATIO, TOTAL = "identity", "ratio", "total"
+IDENTITY, RATIO, DISTILL, TOTAL = "identity", "ratio", "distill", "total"
 
 
 def identity_loss(logits: Tensor, identity: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -100,12 +100,15 @@ class ReIDLoss:
         self.branch_weights = dict(branch_weights)
         self.metric = metric_loss(config)
 
-    def __call__(self, output: ReIDOutput, identity: Tensor) -> dict[str, Tensor]:
-        """Scalars `<head>/identity`, `<head>/<metric>`, `ratio` and `total`, the weighted sum.
+    def __call__(
+        self, output: ReIDOutput, identity: Tensor, distill: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Scalars `<head>/identity`, `<head>/<metric>`, `ratio`, `distill` and `total`, the weighted sum.
 
         All but `total` are without weights (the ratio loss has that of its own option). A loss of weight 0 is
         left out, and so is a head that sat the step out. `identity` (B,) int64 must have as many rows
-        as the heads' features. Raises `ModelError` when it has not, or in test mode.
+        as the heads' features; `distill` is the distance to a teacher. Raises `ModelError` when it has
+        not, or in test mode.
         """
         if not output.logits and not output.valid:
             raise ModelError("no class scores to learn from: the model must be in training mode")
@@ -119,6 +122,8 @@ class ReIDLoss:
                 weights |= {f"{head}/{name}": weight * self._weight(name) for name in found}
             if output.ratio_loss is not None:
                 losses[RATIO], weights[RATIO] = output.ratio_loss.float(), 1.0
+            if distill is not None:
+                losses[DISTILL], weights[DISTILL] = distill.float(), self.config.distill_weight
             parts = [weights[name] * value for name, value in losses.items()]
             # Zero when every head sat out, but connected to the graph, so that a backward pass is possible.
             total = torch.stack(parts).sum() if parts else output.features[ORIGINAL].float().sum() * 0

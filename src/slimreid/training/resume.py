@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 AUTO, NEVER = "auto", "never"
 METRICS_NAME = "metrics.jsonl"
 TIMING_NAME = "timing.jsonl"
+START_FROM, TEACHER = "start_from", "teacher"
 
 FREE_KEYS = frozenset(
     {
@@ -38,6 +39,8 @@ FREE_KEYS = frozenset(
         "data.cache",
         "data.cache_dir",
         "model.pretrained",  # read at the very beginning only
+        "train.start_from",  # the same
+        "train.teacher",  # its weights are compared instead
         "train.save_every",
         "train.keep",
     }
@@ -112,6 +115,19 @@ def check_same_run(state: RunState, config: Mapping[str, Any], dataset: str) -> 
         )
     for text in changed.values():
         logger.warning("%s; the result will not be equal to the last bit", text)
+
+
+def check_same_sources(state: RunState, now: Mapping[str, str]) -> dict[str, str]:
+    """What the run began from and follows, by fingerprint; raises `ConfigError` for another teacher.
+
+    `now` names the teacher that is there now; the model it began from is not looked at any more.
+    """
+    if state.sources.get(TEACHER) != now.get(TEACHER):
+        raise ConfigError(
+            "train.teacher is not the model that this run has followed so far; give that one, or start a new "
+            "run with another --output"
+        )
+    return dict(state.sources)
 
 
 def check_surroundings(state: RunState, now: Mapping[str, Any]) -> None:

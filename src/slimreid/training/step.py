@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from slimreid.config import OptimConfig
 from slimreid.models.reid_model import ReIDModel, ReIDOutput
 from slimreid.precision import Precision, autocast
+from slimreid.training.distillation import Distillation
 from slimreid.training.ema import EMA
 from slimreid.training.losses import TOTAL, ReIDLoss, accuracy
 from slimreid.types import ModalBatch
@@ -26,12 +27,20 @@ class BatchLosses(nn.Module):
     With `gather`, heads and losses see the batches of all processes.
     """
 
-    def __init__(self, model: ReIDModel, loss: ReIDLoss, precision: Precision, gather: Gather | None) -> None:
+    def __init__(
+        self,
+        model: ReIDModel,
+        loss: ReIDLoss,
+        precision: Precision,
+        gather: Gather | None,
+        distillation: Distillation | None = None,
+    ) -> None:
         super().__init__()
         self.model = model
         self.loss = loss
         self.precision: Precision = precision
         self.gather = gather
+        self.distillation = distillation
         model.gather = gather
 
     def forward(self, batch: ModalBatch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -44,7 +53,8 @@ class BatchLosses(nn.Module):
             identity = self.gather(identity)
             if output.ratio_loss is not None:
                 output.ratio_loss = self._mean_ratio(output.ratio_loss, batch)
-        losses = self.loss(output, identity)
+        distill = None if self.distillation is None else self.distillation(batch, output, self.gather)
+        losses = self.loss(output, identity, distill)
         named = {name: value.detach().float() for name, value in losses.items()}
         named[ACCURACY] = torch.tensor(accuracy(output, identity), device=device)
         return losses[TOTAL], named

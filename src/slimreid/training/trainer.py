@@ -38,11 +38,13 @@ from slimreid.training.resume import (
     NEVER,
     adopt,
     check_same_run,
+    check_same_sources,
     check_surroundings,
     dataset_fingerprint,
     find_checkpoint,
 )
 from slimreid.training.seeding import numeric_mode
+from slimreid.training.sources import check_sources
 from slimreid.training.validation import Evaluator, check_parts
 
 logger = logging.getLogger(__name__)
@@ -77,12 +79,17 @@ def train(
 def warn_of_slow_backbone(config: Config) -> None:
     """Log a warning when a random backbone would learn at the small rate meant for a pretrained one."""
     optim = config.optim
-    if config.model.pretrained or optim.freeze_backbone or optim.backbone_lr is None:
+    if (
+        config.train.start_from
+        or config.model.pretrained
+        or optim.freeze_backbone
+        or optim.backbone_lr is None
+    ):
         return
     if optim.backbone_lr < optim.lr:
         logger.warning(
             "the backbone starts from random weights but learns at optim.backbone_lr %g (the rest at %g): "
-            "give --model.pretrained, or --optim.backbone_lr null to train from scratch",
+            "give --model.pretrained or --train.start_from, or --optim.backbone_lr null to begin anew",
             optim.backbone_lr,
             optim.lr,
         )
@@ -110,13 +117,20 @@ class Trainer:
         self.watchers = list(watchers) if processes.main else []
         self.epoch, self.step = 0, 0
         self.best: Best | None = None
+        self.sources: dict[str, str] = {}
         self.kept: list[int] = []
         self.doing = "starting"
 
     def run(self, resume: str = NEVER) -> dict[str, Any]:
         """Train from the beginning or a checkpoint to the end; returns the result."""
-        checkpoint = on_main(lambda: self._begin(resume), self.processes)
-        self.learner = Learner(self.config, self.loader, self.processes, self.compile_backend)
+        checkpoint, self.sources = on_main(lambda: self._begin(resume), self.processes)
+        self.learner = Learner(
+            self.config,
+            self.loader,
+            self.processes,
+            self.compile_backend,
+            restored=checkpoint is not None,
+        )
         if checkpoint is not None:
             state = checkpoint.state
             self.learner.restore(checkpoint)
@@ -131,22 +145,28 @@ class Trainer:
             for watcher in self.watchers:
                 watcher.close()
 
-    def _begin(self, resume: str) -> Checkpoint | None:
-        """Find what to go on from, refuse what must not be, and lay out the run's folder."""
+    def _begin(self, resume: str) -> tuple[Checkpoint | None, dict[str, str]]:
+        """Find what to go on from, refuse what must not be, and lay out the run's folder.
+
+        Also returns the fingerprints of the models that the run began from or follows.
+        """
         found = find_checkpoint(resume, self.output)
         checkpoint = None
+        sources = check_sources(self.config, self.manifest.modalities, restored=found is not None)
         if found is not None:
             state = read_state(found)
             check_same_run(state, asdict(self.config), self.dataset)
+            sources = check_same_sources(state, sources)
             check_surroundings(state, self._surroundings())
             checkpoint = adopt(found, self.output)
         else:
             warn_of_slow_backbone(self.config)
         save_config(self.config, self.output)
         facts = {**self._surroundings(), "dataset": self.dataset, "origin": self.manifest.origin}
+        facts |= {"sources": sources} if sources else {}
         epoch = checkpoint.state.epoch if checkpoint else None
         record_start(self.output, self.config.seed, facts, epoch)
-        return checkpoint
+        return checkpoint, sources
 
     def _open_files(self, checkpoint: Checkpoint | None) -> None:
         """Open the files that grow with the run, cut back to the checkpoint."""
@@ -253,13 +273,14 @@ class Trainer:
             kept=self.kept,
             optimizer=optimizer,
             scaler=scaler,
+            sources=self.sources,
         )
         codebook = self.loader.dataset.codebook
         card = ModelCard(
             config=self.config,
             modalities=self.manifest.modalities,
-            identities=tuple(codebook.identity)[: codebook.num_classes],
-            cameras=tuple(codebook.camera)[: codebook.num_cameras],
+            identities=codebook.trained_identities,
+            cameras=codebook.trained_cameras,
             epoch=self.epoch,
             select_on=train.select_on,
             protocol=self.manifest.protocol,
@@ -290,6 +311,8 @@ class Trainer:
             "best": asdict(self.best) if self.best else None,
             "test": test,
         }
+        if self.sources:
+            result["sources"] = self.sources
         if train.select_on == "test":
             result["note"] = CHOSEN_ON_TEST
         self.doing = "writing the result"
