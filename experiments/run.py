@@ -24,7 +24,7 @@ from slimreid.commands.ablate import print_failures
 from slimreid.console import console, errors, table
 from slimreid.errors import ConfigError, SlimReIDError
 from slimreid.experiments.plan import Job, make_jobs
-from slimreid.experiments.plan_file import Plan, read_plan
+from slimreid.experiments.plan_file import RUNS, Plan, read_plan
 from slimreid.experiments.record import read_record
 from slimreid.experiments.runner import run_jobs
 from slimreid.experiments.runs import epoch_seconds
@@ -43,7 +43,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="show the experiments and what is finished")
     parser.add_argument("--place", action="append", default=[], metavar="NAME=PATH", help="where a need is")
     parser.add_argument("--rerun", action="store_true", help="throw away what was made with other options")
-    parser.add_argument("--runs", type=Path, default=Path("runs/experiments"), help="folder of the runs")
+    parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the runs")
     parser.add_argument("--results", type=Path, default=Path("experiments/results"))
     return parser.parse_args(arguments)
 
@@ -124,7 +124,7 @@ def show(plan: Plan, options: argparse.Namespace) -> None:
 def run(options: argparse.Namespace) -> int:
     places = read_places(options.place)
     os.chdir(ROOT)
-    plans = [read_plan(path, places) for path in plan_files(options.plans)]
+    plans = [read_plan(path, places, runs=options.runs) for path in plan_files(options.plans)]
     unknown = set(places) - {need.name for plan in plans for need in plan.needs}
     if unknown:
         raise ConfigError(f"--place: nothing needs '{sorted(unknown)[0]}'")

@@ -2,7 +2,8 @@
 
     python experiments/tables.py [PLAN ...] [--results experiments/results] [--out experiments/results]
 
-Writes PLAN.md (table, missing modalities, commands) and PLAN.png for every plan, from its results alone.
+Writes PLAN.md (table, kept patches, missing modalities, commands) and PLAN.png for every plan, and
+PLAN-selection.png where the choice of patches was watched, from the results alone.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ import numpy as np
 from slimreid.console import console, errors
 from slimreid.errors import DataError, SlimReIDError
 from slimreid.evaluation.missing import MissingMatrix
+from slimreid.evaluation.points import points
+from slimreid.evaluation.writing import chance_text
 from slimreid.experiments.comparison import compare_records
 from slimreid.experiments.plan_file import read_plan
 from slimreid.experiments.record import RunRecord, read_record
+from slimreid.experiments.selection_tables import selection_table, subsets_table
 from slimreid.experiments.tables import to_markdown
 from slimreid.files import natural_key, write_text
 from slimreid.visual.ablation import GridPoint, models_plot
+from slimreid.visual.selection_curves import Summary, selection_curves
 from slimreid.visual.style import save_picture
 
 HERE = Path(__file__).resolve().parent
@@ -36,19 +41,19 @@ def read_results(folder: Path, order: Sequence[str]) -> list[RunRecord]:
 
 
 def missing_table(label: str, records: Sequence[RunRecord], feature: str) -> str:
-    """mAP when query and gallery are seen in the same subset of the modalities, mean over seeds."""
+    """mAP for every pair of subsets of the modalities that query and gallery may have, mean over seeds."""
     matrices = [MissingMatrix.from_dict(r.missing[feature]) for r in records if feature in r.missing]
     if not matrices:
         return ""
-    mean = np.mean([matrix.map for matrix in matrices], axis=0)
+    mean = np.mean([matrix.map for matrix in matrices], axis=0)  # NaN where there was no valid query
     names = ["+".join(subset) for subset in matrices[0].subsets]
     lines = [
-        f"{label} ({feature}): mAP, rows query, columns gallery; chance {100 * matrices[0].chance:.1f}",
+        f"{label} ({feature}): mAP, rows query, columns gallery; {chance_text(matrices[0])}",
         "",
     ]
     lines += ["| | " + " | ".join(names) + " |", "|---" + "|---:" * len(names) + "|"]
     for name, row in zip(names, mean, strict=True):
-        lines.append(f"| {name} | " + " | ".join(f"{100 * value:.1f}" for value in row) + " |")
+        lines.append(f"| {name} | " + " | ".join(map(points, row)) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -62,6 +67,11 @@ def page(title: str, about: str, records: Sequence[RunRecord]) -> str:
     groups: dict[str, list[RunRecord]] = {}
     for record in records:
         groups.setdefault(record.label, []).append(record)
+    if any(record.selection for record in records):
+        parts.append(f"![The choice of patches during training]({title}-selection.png)\n")
+    parts.append(selection_table(groups))
+    if len(groups) > 1:
+        parts.append(subsets_table(groups, "both"))
     for label, group in groups.items():
         feature = "both" if "both" in group[0].features else "original"
         if len(group[0].modalities) > 1:
@@ -76,6 +86,15 @@ def page(title: str, about: str, records: Sequence[RunRecord]) -> str:
         f"commit {', '.join(commits)}.\n"
     )
     return "\n".join(part for part in parts if part)
+
+
+def first_watched(records: Sequence[RunRecord]) -> dict[str, Summary]:
+    """What became of the choice of patches in the first run of each label that was watched."""
+    found: dict[str, Summary] = {}
+    for record in records:
+        if record.selection:
+            found.setdefault(record.label, record.selection)
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -101,6 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows = compare_records(records, paired=False).rows
             points = [GridPoint({"model": row.label}, row.map.values) for row in rows]
             save_picture(models_plot(points), out / f"{plan.name}.png")
+            if watched := first_watched(records):
+                save_picture(selection_curves(watched), out / f"{plan.name}-selection.png")
             console.print(
                 f"{plan.name}: {len(records)} results in {out / plan.name}.md, .png", soft_wrap=True
             )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -71,6 +74,24 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small_set(tmp_path: Path) -> Path:
     """The small dataset in a folder of its own; its manifest."""
     return write_small_set(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def load_benchmark() -> Callable[[str], ModuleType]:
+    """Imports a file of `benchmarks` by name.
+
+    Its folder is on the path only meanwhile: some files there are called like folders of tests.
+    """
+
+    def load(name: str) -> ModuleType:
+        folder = str(ROOT / "benchmarks")
+        sys.path.insert(0, folder)
+        try:
+            return importlib.import_module(name)
+        finally:
+            sys.path.remove(folder)
+
+    return load
 
 
 @pytest.fixture(scope="session")

@@ -7,15 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from command_cases import run_command as run
 from slimreid import __version__
 from slimreid.cli import main
 from slimreid.data.manifest import read_manifest
-
-
-def run(*arguments, capsys):
-    code = main([str(a) for a in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,15 @@
 
 import json
 import re
+from functools import partial
 
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from command_cases import run_command
 from evaluation.model_cases import write_random_model
-from slimreid.cli import main
 from slimreid.data.manifest import read_manifest
 from slimreid.embedding_files import read_embeddings
 from slimreid.errors import DataError
@@ -17,11 +18,7 @@ from slimreid.evaluation.data import open_data
 from slimreid.evaluation.features import extract_features
 from training.run_cases import NAMES, write_set
 
-
-def run(*arguments, capsys):
-    code = main(["embed", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+run = partial(run_command, "embed")
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,7 @@ from slimreid.commands.quickstart import quickstart
 from slimreid.commands.report import report
 from slimreid.commands.show import show
 from slimreid.commands.train import train
+from slimreid.complaints import explain
 from slimreid.console import errors
 from slimreid.errors import ConfigError, SlimReIDError
 
@@ -221,13 +222,14 @@ def _explained(error: Exception, arguments: Sequence[str]) -> str:
     """The complaint, with the nearest option of the command where one is unknown."""
     if not isinstance(error, ArgumentError):
         return str(error)
-    from slimreid.config_io import explain, known_keys
-
     command = _find_command(arguments)
     known = []
     if callable(command):
         known = [name.replace("_", "-") for name in inspect.signature(command).parameters]
-        known += known_keys() if _takes_config(command) else []
+        if _takes_config(command):
+            from slimreid.config_io import known_keys
+
+            known += known_keys()
     return explain(str(error), known)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from argparse import ArgumentError
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -13,17 +11,12 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentParser, set_parsing_settings
 
+from slimreid.complaints import explain, nearest
 from slimreid.config import Config
 from slimreid.errors import ConfigError
 from slimreid.files import write_text
 
 CONFIG_NAME = "config.yaml"
-
-_UNKNOWN = (
-    re.compile(r"Group '(?P<group>[^']+)' does not accept option '(?P<key>[^']+)'"),
-    re.compile(r"Option '(?P<key>[^']+)' is not accepted"),
-    re.compile(r"unrecognized arguments: --(?P<key>[^\s=]+)"),
-)
 
 
 def add_config_options(parser: ArgumentParser) -> None:
@@ -70,7 +63,7 @@ def check_config_file(path: Path) -> None:
             if key in known:
                 continue
             if key not in sections:
-                raise ConfigError(f"{path}: unknown option '{key}'{_nearest(key, [*known, *sections])}")
+                raise ConfigError(f"{path}: unknown option '{key}'{nearest(key, [*known, *sections])}")
             if not isinstance(value, dict):
                 raise ConfigError(f"{path}: '{key}' is a section with options of its own, not {value!r}")
             check(value, f"{key}.")
@@ -93,22 +86,6 @@ def known_keys() -> list[str]:
         return [k for name in fields for k in walk(f"{prefix}.{name}".lstrip("."), getattr(value, name))]
 
     return walk("", Config())
-
-
-def explain(message: str, known: Sequence[str]) -> str:
-    """Add the nearest known key to the parser's complaint about an unknown one."""
-    for pattern in _UNKNOWN:
-        match = pattern.search(message)
-        if match:
-            groups = match.groupdict()
-            key = f"{groups['group']}.{groups['key']}" if "group" in groups else groups["key"]
-            return f"unknown option '{key}'{_nearest(key, known)}"
-    return message
-
-
-def _nearest(key: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def save_config(config: Config, folder: Path, name: str = CONFIG_NAME) -> Path:

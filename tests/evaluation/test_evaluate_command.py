@@ -3,24 +3,21 @@
 import csv
 import json
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 
 import slimreid.data.dataset as dataset_module
+from command_cases import run_command
 from evaluation.model_cases import write_random_model
-from slimreid.cli import main
 from slimreid.evaluation import KReciprocal
 from slimreid.evaluation.evaluation import read_evaluation
 from slimreid.evaluation.writing import sheets
 from slimreid.loading import CHOSEN_ON_TEST
 from training.run_cases import write_set
 
-
-def run(*arguments, capsys):
-    code = main(["evaluate", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+run = partial(run_command, "evaluate")
 
 
 @pytest.fixture(scope="module")

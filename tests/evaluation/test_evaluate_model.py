@@ -17,7 +17,7 @@ from slimreid.evaluation import KReciprocal, bootstrap_map, chance_map, paired_b
 from slimreid.evaluation.data import open_data
 from slimreid.evaluation.evaluation import evaluate_model, evaluation_folder, read_evaluation
 from slimreid.evaluation.features import extract_features
-from slimreid.evaluation.writing import write_evaluation
+from slimreid.evaluation.writing import chance_text, write_evaluation
 from slimreid.loading import CHOSEN_ON_TEST
 from slimreid.modalities import all_subsets
 from training.run_cases import NAMES, write_set
@@ -103,6 +103,16 @@ def test_the_matrix_holds_every_pair_of_subsets(loaded, evaluation):
     assert matrix.chances[-1, -1] == matrix.chance
     assert matrix.chances.max() > matrix.chance, "a gallery with fewer wrong ones is easier"
     assert matrix.chance == pytest.approx(chance_map(labels[0], labels[2], labels[1], labels[3]))
+
+
+def test_chance_is_told_as_one_level_or_a_range(evaluation):
+    matrix = evaluation.missing["both"]
+    shown = [f"{100 * f(matrix.chances):.1f}" for f in (np.nanmin, np.nanmax)]
+    assert chance_text(matrix) == f"chance {shown[0]} to {shown[1]}, complete {100 * matrix.chance:.1f}"
+    level = np.full_like(matrix.chances, 0.2)
+    level[0, 0], level[1, 1] = 0.2004, np.nan
+    assert chance_text(replace(matrix, chance=0.2, chances=level)) == "chance 20.0"
+    assert chance_text(replace(matrix, chances=np.full_like(level, np.nan))) == "chance –"
 
 
 def test_a_pair_of_subsets_without_any_right_answer_is_nan(tmp_path):

@@ -6,6 +6,7 @@ import shutil
 import pytest
 from PIL import Image
 
+from command_cases import run_command as run
 from slimreid import console as console_module
 from slimreid.cli import main
 from slimreid.config_io import load_config, save_config
@@ -33,12 +34,6 @@ def runs(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _wide(monkeypatch):
     monkeypatch.setattr(console_module.console, "width", 200, raising=False)
-
-
-def run(*words, capsys):
-    code = main([str(word) for word in words])
-    captured = capsys.readouterr()
-    return code, captured.out, " ".join(captured.err.split())
 
 
 def test_one_table_over_runs(runs, tmp_path, capsys):
@@ -167,6 +162,7 @@ def test_a_feature_that_will_not_exist_is_refused_before_any_run(config_file, tm
     code, _, err = run(*words, "--grid", "model.fusion=sdtps,none", "--seeds", "0", capsys=capsys)
     assert code == 2
     assert "'fusion=none' will not have it, only original, both" in " ".join(err.split())
+    assert not (tmp_path / "ab").exists(), "nothing is left of what did not start"
     assert quick == []
 
 

@@ -50,6 +50,24 @@ def test_chance_is_marked_on_the_bar_and_in_cells():
     assert [(round(p.get_x() + 0.4), round(p.get_y() + 0.4)) for p in framed] == [(0, 1)]
 
 
+def test_every_cell_can_have_its_own_chance():
+    chances = np.full((3, 3), 0.05)
+    chances[0, 1], chances[1, 1] = 0.25, np.nan
+    axes, bar = missing_heatmap({"run": MATRIX}, NAMES, chance=chances).axes
+    assert "chance 5.0 to 25.0" in [t.get_text() for t in bar.texts]
+    (band,) = [p for p in bar.patches if isinstance(p, Rectangle) and p.get_height() == pytest.approx(20)]
+    assert band.get_y() == pytest.approx(5)
+    slanted = {place for place, text in cells(axes).items() if text.get_style() == "italic"}
+    assert slanted == {(0, 1), (1, 0)}, "20.0 does not beat 25.0 there, though 10.0 beats 5.0 elsewhere"
+
+
+def test_chances_that_print_alike_are_one():
+    chances = np.full((3, 3), 0.05)
+    chances[2, 0] = 0.0504
+    bar = missing_heatmap({"run": MATRIX}, NAMES, chance=chances).axes[1]
+    assert "chance 5.0" in [t.get_text() for t in bar.texts]
+
+
 def test_several_runs_share_one_scale():
     figure = missing_heatmap({"a": MATRIX, "b": MATRIX / 2}, NAMES)
     assert [axes.get_title(loc="left") for axes in figure.axes[:2]] == ["a", "b"]
@@ -82,5 +100,7 @@ def test_wrong_matrices_are_refused():
         missing_heatmap({}, NAMES)
     with pytest.raises(DataError, match=r"'run' is \(2, 3\), but there are \(3, 3\) names"):
         missing_heatmap({"run": MATRIX[:2]}, NAMES)
+    with pytest.raises(DataError, match=r"chance is \(2,\), but there are \(3, 3\) cells"):
+        missing_heatmap({"run": MATRIX}, NAMES, chance=np.zeros(2))
     with pytest.raises(DataError, match="every cell is NaN"):
         missing_heatmap({"run": np.full((3, 3), np.nan)}, NAMES)

@@ -15,6 +15,7 @@ from slimreid.errors import DataError
 from slimreid.evaluation.evaluation import read_evaluation
 from slimreid.visual.report_html import Section, element, escape, page, table, tabs
 from slimreid.visual.report_run import gather_run, run_names
+from slimreid.visual.report_sections import missing_section
 from training.run_cases import write_set
 
 OUTSIDE = re.compile(r"""(?:src|href)\s*=\s*["'](?!data:|#)|url\(|@import|<iframe|<link[^>]+stylesheet""")
@@ -126,11 +127,25 @@ def test_a_model_slimmed_inside_on_other_data(tmp_path):
     assert all("--data" in line and "other/manifest.csv" in line for line in named)
 
 
+def test_chance_has_a_range_where_samples_lack_spectra(tmp_path):
+    manifest = write_set(tmp_path / "set", missing=True)
+    write_random_model(tmp_path / "bare", manifest)
+    run = gather_run(tmp_path / "bare", "bare")
+    matrix = run.evaluation.missing["both"]
+    low, high, whole = (f"{100 * v:.1f}" for v in (matrix.chances.min(), matrix.chances.max(), matrix.chance))
+    assert low != high
+    assert f"(chance {low} to {high}, complete {whole})" in missing_section([run]).body
+
+
 def test_wrong_input_is_refused_in_a_line(trained_run, tmp_path, capsys):
     for words, told in [
         (["report", str(tmp_path / "nothing")], "no such model"),
         (["report", str(trained_run), "--out", "report.pdf"], "call it .html"),
         (["report", str(trained_run), str(trained_run)], "given twice"),
+        (
+            ["report", str(tmp_path / "nothing"), "--out", str(Path(__file__) / "r.html")],
+            "choose another place",
+        ),
         (["report"], "required"),
     ]:
         assert main(words) != 0

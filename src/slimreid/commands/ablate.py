@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -97,6 +97,8 @@ def _base_config(config: Config, output: Path) -> Iterator[None]:
     except BaseException:
         if before is None:
             path.unlink()
+            with suppress(OSError):  # it holds something
+                output.rmdir()
         else:
             path.write_bytes(before)
         raise

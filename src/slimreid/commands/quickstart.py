@@ -39,6 +39,7 @@ def _print_stage(stage: Stage) -> None:
 
 
 def _print_result(done: Quickstart) -> None:
+    from slimreid.evaluation.points import points
     from slimreid.modalities import subset_name
     from slimreid.quickstart import HEADLINE, headline
 
@@ -47,7 +48,7 @@ def _print_result(done: Quickstart) -> None:
     for run in done.runs:
         matrix = run.evaluation.missing[run.evaluation.main]
         names = [subset_name(subset, run.evaluation.modalities) for subset in matrix.subsets]
-        rows.append([run.name, *(f"{100 * value:.1f}" for value in matrix.map.diagonal())])
+        rows.append([run.name, *map(points, matrix.map.diagonal())])
     console.print(table(["mAP with", *names], rows, "when spectra are missing (r rgb, n nir, t tir)"))
     total = sum(stage.seconds for stage in done.stages)
     console.print(f"all in {total:.0f} s; report: {done.report}", soft_wrap=True)

@@ -18,10 +18,12 @@ def report(runs: list[Path], out: Path = Path("report.html"), data: Path | None 
     """
     if out.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"--out {out}: a report is a page; call it .html")
+    from slimreid.files import check_writable
     from slimreid.visual.report import write_report
     from slimreid.visual.report_run import gather_run, run_names
 
     names = run_names(runs)
+    check_writable(out)
     gathered = [
         gather_run(path, name, data)
         for path, name in progress(list(zip(runs, names, strict=True)), "reading and measuring runs")

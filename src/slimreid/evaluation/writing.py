@@ -14,6 +14,7 @@ from slimreid.evaluation.bootstrap import Interval
 from slimreid.evaluation.camera_pairs import CameraPairs
 from slimreid.evaluation.evaluation import JSON_NAME, Evaluation
 from slimreid.evaluation.missing import Floats, MissingMatrix
+from slimreid.evaluation.points import NOTHING, points, points_range
 from slimreid.evaluation.records import dump
 from slimreid.evaluation.result import RetrievalResult
 from slimreid.files import write_text
@@ -22,7 +23,6 @@ from slimreid.modalities import subset_name
 CSV_NAME = "evaluation.csv"
 MARKDOWN_NAME = "evaluation.md"
 RANKS = (1, 5, 10, 20)
-NOTHING = "–"
 
 _CONSTANT = ("model", "fingerprint", "epoch", "select_on", "dataset", "part", "origin", "protocol")
 _VARYING = ("feature", "ranking", "query", "gallery", "figure", "value")
@@ -51,9 +51,10 @@ def write_evaluation(evaluation: Evaluation, folder: Path) -> tuple[Path, ...]:
     return tuple(folder / name for name in texts)
 
 
-def points(share: float) -> str:
-    """A share as points of 100, or a dash where there is none."""
-    return NOTHING if np.isnan(share) else f"{100 * share:.1f}"
+def chance_text(matrix: MissingMatrix) -> str:
+    """The chance level of a matrix: one, or its range where samples lack spectra of their own accord."""
+    levels, complete = points_range(matrix.chances), points(matrix.chance)
+    return f"chance {levels}" if levels in (complete, NOTHING) else f"chance {levels}, complete {complete}"
 
 
 def facts(evaluation: Evaluation) -> list[tuple[str, str]]:
@@ -87,7 +88,7 @@ def sheets(evaluation: Evaluation) -> list[Sheet]:
     result += [_pairs(kind, scores.camera_pairs) for kind, scores in evaluation.features.items()]
     for kind, matrix in evaluation.missing.items():
         names = [subset_name(s, evaluation.modalities) for s in matrix.subsets]
-        title = f"mAP with missing spectra ({kind}, {_chance(matrix)})"
+        title = f"mAP with missing spectra ({kind}, {chance_text(matrix)})"
         result.append(_matrix(title, kind, names, matrix.map))
         result.append(_matrix(f"rank-1 with missing spectra ({kind})", kind, names, matrix.rank1))
     return result
@@ -123,7 +124,7 @@ def _verification(evaluation: Evaluation) -> Sheet:
         for point in scores.operating_points:
             star = "" if point.supported else "*"
             cells.append(f"{points(point.true_match_rate)}{star}")
-            cells.append(NOTHING if point.threshold is None else f"{point.threshold:.3f}")
+            cells.append(NOTHING if point.threshold is None else f"{point.threshold:.4f}")
         rows.append(tuple(cells))
     few = any(not p.supported for s in evaluation.features.values() for p in s.operating_points)
     title = "true match rate at a false match rate, threshold"
@@ -142,12 +143,6 @@ def _matrix(title: str, kind: str, names: Sequence[str], values: Floats) -> Shee
     rows = zip(names, values.tolist(), strict=True)
     cells = tuple((name, *map(points, row)) for name, row in rows)
     return Sheet(title, ("query \\ gallery", *names), cells, kind)
-
-
-def _chance(matrix: MissingMatrix) -> str:
-    """The chance level of a matrix: one, or its range where samples lack spectra of their own accord."""
-    low, high = points(float(np.nanmin(matrix.chances))), points(float(np.nanmax(matrix.chances)))
-    return f"chance {low}" if low == high else f"chance {low} to {high}, complete {points(matrix.chance)}"
 
 
 def to_markdown(evaluation: Evaluation) -> str:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from slimreid.errors import DataError
 from slimreid.evaluation.camera_pairs import CameraPairs
+from slimreid.evaluation.points import points_range
 from slimreid.visual.style import LIGHT, WIDTH, Look, check_names, new_axes
 
 Floats = NDArray[np.float64]
@@ -25,15 +26,16 @@ def annotated_heatmap(
     columns: Sequence[str],
     look: Look = LIGHT,
     *,
-    chance: float | None = None,
+    chance: float | Floats | None = None,
     value: str = "mAP",
     row_label: str = "query",
     column_label: str = "gallery",
 ) -> Figure:
     """Matrices (R, C) of shares, drawn as points of 100 on one scale of colours, one above the other.
 
-    The colour bar marks `chance`, and cells that do not beat it have a dashed frame and slanted numbers. A
-    NaN is a hatched cell: nothing was to be measured. Raises `DataError` when a shape does not fit.
+    The colour bar marks `chance`, one level or (R, C) of them, as a line or as the span they cover; cells
+    that do not beat their own have a dashed frame and slanted numbers. A NaN is a hatched cell: nothing was
+    to be measured. Raises `DataError` when a shape does not fit.
     """
     check_names(list(matrices), "heat map")
     shape = (len(rows), len(columns))
@@ -43,14 +45,15 @@ def annotated_heatmap(
     known = np.concatenate([m[np.isfinite(m)] for m in matrices.values()])
     if not len(known):
         raise DataError("heat map: every cell is NaN; nothing was measured")
-    low = min(float(known.min()), chance if chance is not None else 1.0)
+    levels = _levels(chance, shape)
+    low = float(np.nanmin([known.min(), *levels.ravel()]))
     scale = Normalize(100 * max(0.0, low), 100 * max(float(known.max()), low + 1e-6))
     side = (WIDTH - 1.5) / len(columns)
     with look.drawing():
         height = len(matrices) * (max(side * 0.72, 0.36) * len(rows) + 1.0) + 0.1
         figure, axes = new_axes(look, len(matrices), height=height)
         for panel, (name, matrix) in zip(axes, matrices.items(), strict=True):
-            _draw(panel, 100 * matrix, look, scale, None if chance is None else 100 * chance)
+            _draw(panel, 100 * matrix, look, scale, 100 * levels)
             panel.set_xticks(range(len(columns)), columns)
             panel.set_yticks(range(len(rows)), rows)
             panel.set(xlabel=column_label, ylabel=row_label)
@@ -60,21 +63,37 @@ def annotated_heatmap(
         bar.outline.set_visible(False)
         bar.ax.grid(False)
         bar.set_label(f"{value} (points)")
-        if chance is not None:
-            bar.ax.axhline(100 * chance, color=look.wrong, linewidth=3)
-            bar.ax.annotate(
-                f"chance {100 * chance:.1f}",
-                (0, 100 * chance),
-                xycoords=("axes fraction", "data"),
-                xytext=(-3, 3),
-                textcoords="offset points",
-                color=look.wrong,
-                rotation=90,
-                ha="right",
-                va="bottom",
-                fontsize=10,
-            )
+        if np.isfinite(levels).any():
+            _mark_chance(bar.ax, levels, look)
     return figure
+
+
+def _levels(chance: float | Floats | None, shape: tuple[int, int]) -> Floats:
+    """The chance level of every cell, NaN where there is none."""
+    given = np.asarray(np.nan if chance is None else chance, dtype=np.float64)
+    if given.shape not in ((), shape):
+        raise DataError(f"heat map: chance is {given.shape}, but there are {shape} cells")
+    return np.broadcast_to(given, shape)
+
+
+def _mark_chance(bar: Axes, levels: Floats, look: Look) -> None:
+    """A line at the chance level, or a band from the lowest to the highest, and its number."""
+    low, high = 100 * float(np.nanmin(levels)), 100 * float(np.nanmax(levels))
+    bar.axhline(low, color=look.wrong, linewidth=3)
+    if f"{low:.1f}" != f"{high:.1f}":
+        bar.axhspan(low, high, xmax=0.4, color=look.wrong)  # the colours must be seen beside it
+    bar.annotate(
+        f"chance {points_range(levels)}",
+        (0, low),
+        xycoords=("axes fraction", "data"),
+        xytext=(-3, 3),
+        textcoords="offset points",
+        color=look.wrong,
+        rotation=90,
+        ha="right",
+        va="bottom",
+        fontsize=10,
+    )
 
 
 def missing_heatmap(
@@ -82,7 +101,7 @@ def missing_heatmap(
     subsets: Sequence[str],
     look: Look = LIGHT,
     *,
-    chance: float | None = None,
+    chance: float | Floats | None = None,
     value: str = "mAP",
 ) -> Figure:
     """mAP for every set of modalities the query (rows) and the gallery (columns) may have.
@@ -115,7 +134,8 @@ def camera_heatmap(pairs: CameraPairs, look: Look = LIGHT, *, chance: float | No
     )
 
 
-def _draw(axes: Axes, points: Floats, look: Look, scale: Normalize, chance: float | None) -> None:
+def _draw(axes: Axes, points: Floats, look: Look, scale: Normalize, chance: Floats) -> None:
+    """The cells of one matrix (R, C); `chance` has the level of each, NaN where there is none."""
     R, C = points.shape
     colours = matplotlib.colormaps[look.heat]
     axes.set(xlim=(-0.5, C - 0.5), ylim=(R - 0.5, -0.5))
@@ -134,7 +154,7 @@ def _draw(axes: Axes, points: Floats, look: Look, scale: Normalize, chance: floa
                 continue
             shade = colours(scale(number))
             axes.add_patch(Rectangle(corner, 0.96, 0.96, facecolor=shade, edgecolor="none"))
-            at_chance = chance is not None and number <= chance
+            at_chance = number <= chance[r, c]
             ink = ink_on(shade)
             if at_chance:
                 inner = (c - 0.42, r - 0.4)

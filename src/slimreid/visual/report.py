@@ -9,8 +9,9 @@ from pathlib import Path
 from slimreid import __version__
 from slimreid.console import progress
 from slimreid.errors import ConfigError
-from slimreid.evaluation.writing import points
+from slimreid.evaluation.points import points
 from slimreid.files import write_text
+from slimreid.visual.report_again import reproduce_section
 from slimreid.visual.report_html import Html, Section, page, paragraph
 from slimreid.visual.report_photos import patches_section, rank_section
 from slimreid.visual.report_run import ReportRun
@@ -18,7 +19,6 @@ from slimreid.visual.report_sections import (
     map_section,
     missing_section,
     origin_section,
-    reproduce_section,
     result_section,
     retrieval_section,
     training_section,

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
-from slimreid.config_io import CONFIG_NAME, config_text
-from slimreid.data.manifest import MANIFEST_NAME
-from slimreid.data.synthetic.generate import DESCRIPTION
 from slimreid.errors import DataError
-from slimreid.evaluation.writing import points
+from slimreid.evaluation.points import points
+from slimreid.evaluation.writing import chance_text
 from slimreid.modalities import subset_name
 from slimreid.visual.curves import cmc_curves, loss_curves, map_curves
 from slimreid.visual.embedding_map import embedding_map
@@ -22,13 +18,12 @@ from slimreid.visual.pair_curves import roc_curves, score_histograms
 from slimreid.visual.report_html import (
     Section,
     element,
-    folded,
     join,
     paragraph,
     plot,
     side_by_side,
 )
-from slimreid.visual.report_run import ReportRun, shown_path
+from slimreid.visual.report_run import ReportRun
 from slimreid.visual.report_tables import (
     camera_table,
     comparison_table,
@@ -130,7 +125,7 @@ def missing_section(runs: Runs) -> Section | None:
         if matrix is None or len(matrix.subsets) < 2:
             continue
         names = [subset_name(subset, run.evaluation.modalities) for subset in matrix.subsets]
-        drawn = partial(missing_heatmap, {"": matrix.map}, names, chance=matrix.chance)
+        drawn = partial(missing_heatmap, {"": matrix.map}, names, chance=matrix.chances)
         told = _told_missing(run)
         alt = f"mAP of {run.name} for all subsets of spectra. {told}"
         parts[run.name] = plot(drawn, alt, told)
@@ -159,7 +154,7 @@ def _told_missing(run: ReportRun) -> str:
         a, b = np.unravel_index(int(np.nanargmin(matrix.map)), matrix.map.shape)
         worst = points(float(matrix.map[a, b]))
         text += f"; hardest is {names[a]} searched in {names[b]}: {worst}"
-    return f"{text} (chance {points(matrix.chance)})."
+    return f"{text} ({chance_text(matrix)})."
 
 
 def map_section(runs: Runs) -> Section | None:
@@ -179,60 +174,3 @@ def map_section(runs: Runs) -> Section | None:
         "Good embeddings gather by name; bad ones gather by camera. Distances between groups mean little."
     )
     return Section("map", "Map of embeddings", "Map", join(explained, side_by_side(parts)))
-
-
-def reproduce_section(runs: Runs, out: str) -> Section:
-    """The commands that lead here, and the full config of each run."""
-    lines: list[str] = []
-    for run in runs:
-        for line in _commands(run):
-            if line not in lines:
-                lines.append(line)
-    others = [_data_option(run) for run in runs if not run.data.own]
-    words = ["slimreid", "report", *(shown_path(run.path) for run in runs), "--out", out]
-    lines.append(shlex.join([*words, *(others[0] if others else [])]))
-    parts: list[object] = [element("pre", element("code", "\n".join(lines)))]
-    for run in runs:
-        if run.starts:
-            typed = [_typed(start["command"]) for start in run.starts if start.get("command")]
-            parts.append(
-                paragraph(
-                    f"{run.name} was started with ", element("code", "; then ".join(typed)), class_="faint"
-                )
-            )
-    for run in runs:
-        text = config_text(run.loaded.config)
-        parts.append(folded(f"Config of {run.name}", element("pre", element("code", text.rstrip()))))
-    return Section("reproduce", "Do it again", "Reproduce", join(*parts))
-
-
-def _commands(run: ReportRun) -> list[str]:
-    """Make the data if it can be made, train, evaluate."""
-    root = run.manifest.root
-    lines = []
-    world = root / DESCRIPTION
-    if world.is_file() and run.data.path.name == MANIFEST_NAME:
-        options = json.loads(world.read_text(encoding="utf-8"))["options"]
-        words = ["slimreid", "data", "synth", shown_path(root)]
-        for key in ("identities", "cameras", "images_per_camera", "seed", "objects", "difficulty"):
-            words += [f"--{key.replace('_', '-')}", str(options[key])]
-        words += ["--size", "x".join(map(str, options["size"]))]
-        lines.append(shlex.join(words))
-    folder = run.loaded.path.parent
-    given = shown_path(run.path)
-    if (folder / CONFIG_NAME).is_file():
-        config = shown_path(folder / CONFIG_NAME)
-        lines.append(shlex.join(["slimreid", "train", "--config", config, "--output", f"{given}-again"]))
-    other = [] if run.data.own else _data_option(run)
-    lines.append(shlex.join(["slimreid", "evaluate", given, "--missing", "all", *other]))
-    return lines
-
-
-def _data_option(run: ReportRun) -> list[str]:
-    """The option that names the data, where it is not that of the run."""
-    return ["--data", shown_path(run.data.path)]
-
-
-def _typed(command: Sequence[str]) -> str:
-    """A recorded command line as it was typed."""
-    return shlex.join(["slimreid", *map(str, command[1:])])

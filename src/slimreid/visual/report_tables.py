@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from slimreid.errors import DataError
-from slimreid.evaluation.bootstrap import Interval, PairedDifference, paired_bootstrap
+from slimreid.evaluation.bootstrap import PairedDifference, paired_bootstrap
 from slimreid.evaluation.camera_pairs import CameraPairs
-from slimreid.evaluation.writing import RANKS, points
+from slimreid.evaluation.points import interval_points, points, signed_interval, signed_points
+from slimreid.evaluation.writing import RANKS
 from slimreid.loading import CHOSEN_ON_TEST
 from slimreid.modalities import describe
 from slimreid.visual.report_html import Html, element, facts, join, paragraph, table, tiles
@@ -29,17 +29,12 @@ CHOICES = {
 }
 
 
-def interval(value: Interval) -> str:
-    """Bounds in points, e.g. '61.2 to 70.4'."""
-    return "–" if math.isnan(value.low) else f"{points(value.low)} to {points(value.high)}"
-
-
 def headline_tiles(run: ReportRun) -> Html:
     """The figures of one run, large."""
     result, summary = run.scores.result, run.summary
     return tiles(
         [
-            (f"mAP, 95 % interval {interval(run.scores.interval)}", points(result.map)),
+            (f"mAP, 95 % interval {interval_points(run.scores.interval)}", points(result.map)),
             ("rank-1: the first answer is right", f"{points(result.rank(1))} %"),
             ("mINP: how soon the last one is found", points(result.minp)),
             ("mAP by chance", points(result.chance_map)),
@@ -70,7 +65,7 @@ def headline_table(runs: Sequence[ReportRun]) -> Html:
             [
                 run.name,
                 points(result.map),
-                interval(run.scores.interval),
+                interval_points(run.scores.interval),
                 points(result.rank(1)),
                 points(result.minp),
                 points(result.chance_map),
@@ -102,21 +97,12 @@ def comparison_table(runs: Sequence[ReportRun]) -> Html:
         except DataError as error:
             rows.append([run.name, "–", "–", str(error)])
             continue
-        rows.append([run.name, signed(difference.value), signed_interval(difference), verdict(difference)])
+        cells = [signed_points(difference.value), signed_interval(difference), verdict(difference)]
+        rows.append([run.name, *cells])
     caption = (
         f"Difference in mAP to {first.name}, in points: the same queries, identities resampled in pairs."
     )
     return table(["run", "difference", "95 % interval", "says"], rows, caption)
-
-
-def signed_interval(value: Interval) -> str:
-    """Bounds with signs."""
-    return f"{signed(value.low)} to {signed(value.high)}"
-
-
-def signed(share: float) -> str:
-    """A difference in points, with its sign."""
-    return f"{100 * share:+.1f}".replace("-", "−")
 
 
 def verdict(difference: PairedDifference) -> str:
@@ -142,7 +128,7 @@ def kinds_table(runs: Sequence[ReportRun]) -> Html:
     for run in runs:
         for kind, scores in run.evaluation.features.items():
             result = scores.result
-            cells = [points(result.map), interval(scores.interval)]
+            cells = [points(result.map), interval_points(scores.interval)]
             cells += [points(result.rank(k)) for k in RANKS] + [points(result.minp)]
             reranked = points(scores.reranked.map) if scores.reranked else "–"
             size = f"{run.loaded.model.sizes[kind]:,}"

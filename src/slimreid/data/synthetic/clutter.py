@@ -24,6 +24,12 @@ def _box(canvas: Array, x0: float, y0: float, x1: float, y1: float, what: Coat, 
     paint(canvas, polygon(canvas, [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]), what, shade)
 
 
+def _leg(canvas: Array, foot: Point, half: float, height: float, what: Coat, shade: float = 1.0) -> None:
+    """An upright board of twice `half` width on the ground."""
+    x, y = foot
+    _box(canvas, x - half, y - height, x + half, y, what, shade)
+
+
 def post(canvas: Array, foot: Point, metre: float, rng: Rng) -> None:
     """A lamp post or the trunk of a street sign."""
     (x, y), thick = foot, float(rng.uniform(0.05, 0.12)) * metre
@@ -71,14 +77,7 @@ def sign(canvas: Array, foot: Point, metre: float, rng: Rng) -> None:
     (x, y), w = foot, float(rng.uniform(0.3, 0.6)) * metre
     face = coat(pick(rng, ("yellow", "red", "blue", "paint")))
     for side in (-0.7, 0.7):
-        _box(
-            canvas,
-            x + side * w - 0.04 * metre,
-            y - 0.8 * metre,
-            x + side * w + 0.04 * metre,
-            y,
-            coat("steel"),
-        )
+        _leg(canvas, (x + side * w, y), 0.04 * metre, 0.8 * metre, coat("steel"))
     _box(canvas, x - w, y - 1.3 * metre, x + w, y - 0.6 * metre, face)
     _box(canvas, x - 0.8 * w, y - 1.1 * metre, x + 0.8 * w, y - 1.0 * metre, coat("dark"))
 
@@ -92,15 +91,7 @@ def barrier(canvas: Array, foot: Point, metre: float, rng: Rng) -> None:
         left = x - w + 2 * w * k / 8
         _box(canvas, left, y - 0.95 * metre, left + w / 4 + 1, y - 0.72 * metre, what)
     for side in (-0.85, 0.85):
-        _box(
-            canvas,
-            x + side * w - 0.04 * metre,
-            y - 0.75 * metre,
-            x + side * w + 0.04 * metre,
-            y,
-            coat("steel"),
-            0.8,
-        )
+        _leg(canvas, (x + side * w, y), 0.04 * metre, 0.75 * metre, coat("steel"), 0.8)
 
 
 def bench(canvas: Array, foot: Point, metre: float, rng: Rng) -> None:
@@ -117,14 +108,7 @@ def bench(canvas: Array, foot: Point, metre: float, rng: Rng) -> None:
             float(rng.uniform(0.8, 1.1)),
         )
     for side in (-0.8, 0.8):
-        _box(
-            canvas,
-            x + side * w - 0.05 * metre,
-            y - 0.85 * metre,
-            x + side * w + 0.05 * metre,
-            y,
-            coat("dark"),
-        )
+        _leg(canvas, (x + side * w, y), 0.05 * metre, 0.85 * metre, coat("dark"))
 
 
 def stranger(canvas: Array, foot: Point, metre: float, rng: Rng) -> None:
