@@ -7,13 +7,12 @@ import json
 import pytest
 import torch
 
-import throughput as benchmark
-
 SMALL = ["--backbone", "nano", "--height", "64", "--width", "32", "--quick"]
 
 
 @pytest.fixture
-def throughput():
+def throughput(load_benchmark):
+    benchmark = load_benchmark("throughput")
     threads = torch.get_num_threads()
     yield benchmark
     torch.set_num_threads(threads)

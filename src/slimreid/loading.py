@@ -17,8 +17,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 from slimreid import __version__
+from slimreid.complaints import explain
 from slimreid.config import Config
-from slimreid.config_io import add_config_options, explain, known_keys, to_config
+from slimreid.config_io import add_config_options, known_keys, to_config
 from slimreid.errors import ConfigError, ModelError
 from slimreid.files import atomic_write
 from slimreid.models.build import build_model

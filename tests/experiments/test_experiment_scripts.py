@@ -2,12 +2,16 @@
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
+from record_cases import make_record
 
 from slimreid.config_io import load_config, save_config
+from slimreid.evaluation.missing import MissingMatrix
 from slimreid.experiments import runner
 from slimreid.training.trainer import train
 from training.run_cases import SMALL, write_set
@@ -19,7 +23,7 @@ def script(name):
     spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / "experiments" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.main
+    return module
 
 
 @pytest.fixture
@@ -57,7 +61,7 @@ def words(plan, tmp_path, *more):
 
 
 def test_a_plan_from_data_to_tables(plan, tmp_path, capsys):
-    main, tables = script("run"), script("tables")
+    main, tables = script("run").main, script("tables").main
     assert main(words(plan, tmp_path)) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "tiny: skipped, it needs the tiny set; give --place tiny=PATH or set TINY" in out
@@ -95,7 +99,7 @@ def test_a_plan_from_data_to_tables(plan, tmp_path, capsys):
 
 
 def test_wrong_use_is_explained(plan, tmp_path, capsys):
-    main = script("run")
+    main = script("run").main
     for arguments, message in (
         (["nonsense"], "no plan 'nonsense'; there are "),
         ([str(plan), "--place", "tiny"], "give NAME=PATH"),
@@ -106,7 +110,27 @@ def test_wrong_use_is_explained(plan, tmp_path, capsys):
         assert message in " ".join(capsys.readouterr().err.split())
 
 
+def test_the_matrix_shows_its_chance_levels_and_gaps():
+    matrix = MissingMatrix(
+        subsets=(("rgb",), ("rgb", "tir")),
+        map=np.array([[0.5, np.nan], [0.25, 0.75]]),
+        rank1=np.full((2, 2), 0.5),
+        valid_queries=np.ones((2, 2), dtype=np.int64),
+        chance=0.1,
+        chances=np.array([[0.2, np.nan], [0.15, 0.1]]),
+    )
+    table = script("tables").missing_table
+    record = make_record("a", [0.5] * 6, missing={"both": matrix.to_dict()})
+    text = table("a", [record, record], "both")
+    assert text.splitlines()[0].endswith("; chance 10.0 to 20.0, complete 10.0")
+    assert "| rgb | 50.0 | – |" in text
+    level = replace(matrix, chances=np.array([[0.1, np.nan], [0.1, 0.1]]))
+    record = make_record("a", [0.5] * 6, missing={"both": level.to_dict()})
+    assert table("a", [record], "both").splitlines()[0].endswith("; chance 10.0")
+
+
 def test_without_results_there_is_no_table(plan, tmp_path, capsys):
-    assert script("tables")(["--plans-folder", str(plan.parent), "--results", str(tmp_path / "none")]) == 0
+    words = ["--plans-folder", str(plan.parent), "--results", str(tmp_path / "none")]
+    assert script("tables").main(words) == 0
     assert "tiny: no results yet" in capsys.readouterr().out
     assert not (tmp_path / "none").exists()

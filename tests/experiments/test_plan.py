@@ -78,6 +78,10 @@ def test_places_and_workers_decide_nothing():
     )
     assert options("model.pretrained=/a/w.pth") == options("model.pretrained=b/w.pth") != options()
     assert options("optim.lr=1") != options()
+    begun = options("train.start_from=/a/base-seed0")
+    assert begun == options("train.start_from=b/base-seed5/", "seed=5")
+    assert begun != options("train.start_from=b/base-seed1", "seed=5"), "the seed of another run"
+    assert begun not in (options(), options("train.start_from=b/other-seed0"))
     assert deciding_options(Config()).keys() == options().keys()
 
 
@@ -119,6 +123,16 @@ def test_needs_have_a_place_or_are_lacking(tmp_path, monkeypatch):
     assert read_plan(path, {"market": "/here"}).experiments[0].changes["data.manifest"] == "/here"
     (tmp_path / "w").mkdir()
     assert plan.to_make({}) == []
+
+
+def test_runs_name_earlier_runs_of_their_own_seed(tmp_path):
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        "experiments: [{name: b, config: c.yaml, seeds: [0, 7], set: {train.start_from: '$runs/a-seed{seed}'}}]"
+    )
+    (experiment,) = read_plan(path, runs=Path("elsewhere")).experiments
+    assert experiment.at(7).changes == {"train.start_from": "elsewhere/p/a-seed7"}
+    assert experiment.at(0).shown == {"train.start_from": "runs/experiments/p/a-seed0"}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import math
 from reference.slimming import cosine, softmax
 
 Vector = list[float]
+Blocks = list[list[Vector]]
 
 
 def distance(a: Vector, b: Vector) -> float:
@@ -76,3 +77,26 @@ def supcon(features: list[Vector], labels: list[int], temperature: float) -> flo
         return -sum(math.log(power[j] / sum(power.values())) for j in positives) / len(positives)
 
     return mean_over_anchors(labels, loss)
+
+
+def feature_distance(student: Blocks, teacher: Blocks, present: list[list[bool]]) -> float:
+    """Mean of 1 − cosine over all blocks that are there."""
+    found = []
+    for own, other, there in zip(student, teacher, present, strict=True):
+        for a, b, counts in zip(own, other, there, strict=True):
+            if counts:
+                found.append(1 - cosine(a, b))
+    return sum(found) / len(found)
+
+
+def relation_distance(student: Blocks, teacher: Blocks, present: list[list[bool]]) -> float:
+    """Mean over pairs of samples of the squared difference of their mean cosines over shared blocks."""
+    found = []
+    for i, here in enumerate(present):
+        for j, there in enumerate(present):
+            shared = [s for s in range(len(here)) if here[s] and there[s]]
+            if shared:
+                own = sum(cosine(student[i][s], student[j][s]) for s in shared) / len(shared)
+                other = sum(cosine(teacher[i][s], teacher[j][s]) for s in shared) / len(shared)
+                found.append((own - other) ** 2)
+    return sum(found) / len(found)

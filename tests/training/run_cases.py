@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import yaml
 from PIL import Image
 
 from slimreid.config import Config
 from slimreid.config_io import load_config
+from slimreid.data.codebook import Codebook
+from slimreid.data.loader import open_manifest
+from slimreid.loading import MODEL_NAME, ModelCard, build_from_card, write_model
 
 NAMES = ("rgb", "nir", "tir")
 SPLITS = {"train": range(6), "val": range(6, 9), "test": range(9, 12)}
@@ -97,7 +105,42 @@ def _replaced(options: Any, changes: list[tuple[list[str], str]]) -> Any:
     return replace(options, **values)
 
 
+def full_disk(call: int) -> Callable[[int], None]:
+    """An `os.fsync` whose `call`-th call finds the disk full."""
+    real, calls = os.fsync, count(1)
+
+    def fsync(handle: int) -> None:
+        if next(calls) == call:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(handle)
+
+    return fsync
+
+
 def read_metrics(run: Path, kind: str) -> list[dict[str, Any]]:
     """Rows of a run's metrics file."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [row for row in rows if row["kind"] == kind]
+
+
+def write_random_model(folder: Path, config: Config, seed: int = 0, **changes: Any) -> Path:
+    """A model file as a run with `config` would leave it, with random weights; `changes` to its card."""
+    manifest = open_manifest(config)
+    codebook = Codebook.from_manifest(manifest)
+    facts = {
+        "modalities": manifest.modalities,
+        "identities": codebook.trained_identities,
+        "cameras": codebook.trained_cameras,
+        "epoch": 1,
+        "select_on": "last",
+    }
+    card = ModelCard(config=config, **{**facts, **changes})
+    torch.manual_seed(seed)
+    model = build_from_card(card)
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm1d):  # so that before and after the neck differ
+            module.running_mean.normal_()
+            module.running_var.uniform_(0.5, 2.0)
+    folder.mkdir(parents=True)
+    write_model(folder / MODEL_NAME, model.state_dict(), card)
+    return folder

@@ -1,4 +1,3 @@
-import errno
 import json
 import os
 import subprocess
@@ -6,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from run_cases import make_config, write_set
+from run_cases import full_disk, make_config, write_set
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -82,16 +81,8 @@ def test_a_failed_write_leaves_the_last_checkpoint_and_nothing_half_written(tmp_
     store = CheckpointStore(tmp_path)
     small_save(store, 1)
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
-    real, seen = os.fsync, 0
-
-    def full(handle):
-        nonlocal seen
-        seen += 1
-        if seen == call:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(handle)
-
-    monkeypatch.setattr(os, "fsync", full)
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", full_disk(call))
     if call == 7:  # the index is in place already; only its folder could not be flushed
         with pytest.raises(OSError, match="No space"):
             small_save(store, 2)

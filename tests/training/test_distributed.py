@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from run_cases import make_config, read_metrics, write_set
+from run_cases import make_config, read_metrics, write_random_model, write_set
 from safetensors.torch import load_file
 from two_process_driver import default_dtype, one_update
 
@@ -32,6 +32,17 @@ SYNCED = {
     "split": ["set_missing", "model.heads=split", "model.global_local=true", "model.camera_embedding=true"],
     "zeros": ["set_missing", "model.missing=zeros", "loss.identity_weight=0", "loss.metric=circle"],
     "atmoe": ["set_missing", "model.backbone=vit_tiny", "model.fusion=hdm_atmoe", "transforms.height=16"],
+    "followed": ["set_missing", "train.teacher=FOLDER/teacher", "loss.distill_weight=3"],
+    "related": [
+        "set_missing",
+        "train.teacher=FOLDER/teacher",
+        "train.start_from=FOLDER/teacher",
+        "model.slimming.where=inside",
+        "loss.distill_weight=3",
+        "loss.distill=relation",
+        "loss.identity_weight=0",
+        "loss.metric_weight=0",
+    ],
     "accumulated": ["set", "optim.accumulate=2", "optim.freeze_backbone=true", "model.fusion=none"],
 }
 FP32 = {"fp32": ["set"], "fp32_split": ["set_missing", "model.heads=split"]}
@@ -39,12 +50,20 @@ ALONE = {"alone": ["set", "train.sync_heads=false"]}
 LONE = Processes(0, 1, torch.device("cpu"))
 
 
+def placed(folder, options):
+    """Options with the place of the teacher."""
+    return [option.replace("FOLDER", folder.as_posix()) for option in options]
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pair")
     write_set(folder / "set")
     write_set(folder / "set_missing", missing=True)
-    (folder / "cases.json").write_text(json.dumps(SYNCED | FP32 | ALONE))
+    teacher = make_config(folder / "set_missing" / "manifest.csv", "model.fusion=mean")
+    write_random_model(folder / "teacher", teacher, 5)
+    cases = {name: placed(folder, options) for name, options in (SYNCED | FP32 | ALONE).items()}
+    (folder / "cases.json").write_text(json.dumps(cases))
     script = Path(__file__).with_name("two_process_driver.py")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -63,7 +82,7 @@ def close(found, expected, name):
 @pytest.mark.parametrize("name", SYNCED)
 def test_two_processes_learn_as_one_with_the_global_batch(pair, name):
     folder, _ = pair
-    dataset, *overrides = SYNCED[name]
+    dataset, *overrides = placed(folder, SYNCED[name])
     config = make_config(folder / dataset / "manifest.csv", *overrides, "train.threads=1")
     losses, gradients, buffers = one_update(config, LONE)
     assert gradients

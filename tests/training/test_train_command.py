@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 import yaml
 from run_cases import SMALL, write_set
 
-from slimreid.cli import main
+from command_cases import run_command
 from slimreid.compat.demo import read_demo_options
 from slimreid.compat.demo_arguments import expand_demo, read_demo_file
 from slimreid.config_io import load_config
@@ -37,10 +38,7 @@ def config_file(manifest, tmp_path):
     return path
 
 
-def run(*arguments, capsys):
-    code = main(["train", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+run = partial(run_command, "train")
 
 
 def test_train_and_go_on_from_the_command_line(config_file, tmp_path, capsys):

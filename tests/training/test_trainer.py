@@ -1,6 +1,5 @@
 """Whole runs of a second: what is written, what is chosen, every option, every way to fail."""
 
-import errno
 import io
 import json
 import logging
@@ -13,7 +12,7 @@ import pytest
 import torch
 import yaml
 from rich.console import Console
-from run_cases import BATCHES, make_config, read_metrics, write_set
+from run_cases import BATCHES, full_disk, make_config, read_metrics, write_set
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import slimreid
@@ -309,8 +308,8 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path, monkeypatch):
     manifest = write_set(tmp_path / "set", val=False)
     learners = []
 
-    def remember(*arguments):
-        learners.append(Learner(*arguments))
+    def remember(*arguments, **options):
+        learners.append(Learner(*arguments, **options))
         return learners[-1]
 
     def spoil():
@@ -357,17 +356,8 @@ def test_a_write_refused_by_the_system_ends_with_a_clear_line(manifest, tmp_path
 def test_full_disk_ends_with_a_clear_line_and_can_be_gone_on_from(
     plain, manifest, tmp_path, monkeypatch, number
 ):
-    real, seen = os.fsync, 0
-
-    def full(handle):
-        nonlocal seen
-        seen += 1
-        if seen == number:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(handle)
-
     with monkeypatch.context() as patch:
-        disk = AtStep(4, lambda: patch.setattr(os, "fsync", full))
+        disk = AtStep(4, lambda: patch.setattr(os, "fsync", full_disk(number)))
         with pytest.raises(TrainingError, match=r"epoch 2: No space left on device; .* free some space"):
             train(make_config(manifest), tmp_path, watchers=[disk])
     assert CheckpointStore(tmp_path).last().name == "epoch_0001"

@@ -19,7 +19,9 @@ from slimreid.experiments.grid import Axis, points
 from slimreid.training.resume import FREE_KEYS, ROUNDING_KEYS, dataset_fingerprint, flat_options
 from slimreid.training.validation import check_parts
 
-WITHOUT_EFFECT = (FREE_KEYS - {"model.pretrained"}) | ROUNDING_KEYS | {"seed"}
+BY_NAME = ("model.pretrained", "train.start_from", "train.teacher")
+"""Options that name files whose content decides a result, wherever they lie."""
+WITHOUT_EFFECT = (FREE_KEYS - set(BY_NAME)) | ROUNDING_KEYS | {"seed"}
 """Options that do not change a result by more than rounding, or that are compared otherwise: the rows of the
 manifest by their fingerprint, seeds by themselves."""
 
@@ -37,7 +39,7 @@ class Experiment:
     config: Path
     """YAML file."""
     changes: Mapping[str, str] = field(default_factory=dict)
-    """Dotted key -> value, over the file."""
+    """Dotted key -> value, over the file; `{seed}` in a value is the seed of the run."""
     seeds: tuple[int, ...] = (0,)
     shown: Mapping[str, str] = field(default_factory=dict)
     """What results say instead of some of the changes: places that are different on every machine."""
@@ -56,6 +58,14 @@ class Experiment:
     def title(self) -> str:
         """What tables call it."""
         return self.label or self.name
+
+    def at(self, seed: int) -> Experiment:
+        """The experiment as it is run with one of its seeds."""
+
+        def named(values: Mapping[str, str]) -> dict[str, str]:
+            return {key: value.replace("{seed}", str(seed)) for key, value in values.items()}
+
+        return replace(self, changes=named(self.changes), shown=named(self.shown))
 
 
 @dataclass(frozen=True)
@@ -101,13 +111,16 @@ class Job:
 def deciding_options(config: Config | Mapping[str, Any]) -> dict[str, Any]:
     """The options that decide a result, {dotted key: value}, without the seed and without places of files.
 
-    Pretrained weights count by the name of their file.
+    Weights that a run begins from or follows count by the name of their file or folder, in which the run's
+    own seed is left out: `base-seed3` is `base-seed` for a run with seed 3.
     """
     flat = flat_options(asdict(config) if isinstance(config, Config) else config)
     options = {key: value for key, value in flat.items() if key not in WITHOUT_EFFECT}
-    pretrained = options.get("model.pretrained")
-    if pretrained and "://" not in pretrained:
-        options["model.pretrained"] = re.split(r"[\\/]", pretrained)[-1]
+    for key in BY_NAME:
+        place = options.get(key)
+        if place and "://" not in place:
+            name = re.split(r"[\\/]", place.rstrip("\\/"))[-1]
+            options[key] = re.sub(rf"seed{flat['seed']}(?!\d)", "seed", name)
     return options
 
 
@@ -145,25 +158,17 @@ def make_jobs(experiments: Sequence[Experiment], runs: Path, results: Path) -> l
             raise ConfigError(f"two experiments are called '{name}'; give one another name")
     datasets: dict[tuple[Any, ...], str] = {}
     jobs = []
-    for experiment in experiments:
-        config = _resolve(experiment)
+    for experiment, seed in ((e, seed) for e in experiments for seed in e.seeds):
+        experiment = experiment.at(seed)
+        config = replace(_resolve(experiment), seed=seed)
         data = (config.data.manifest, config.data.modalities, config.train.select_on)
         if data not in datasets:
             manifest = open_manifest(config)
             if "test" not in check_parts(manifest, config.train.select_on):
                 raise ConfigError(f"{config.data.manifest}: no query and gallery rows to compare by")
             datasets[data] = dataset_fingerprint(manifest)
-        for seed in experiment.seeds:
-            name = f"{experiment.name}-seed{seed}"
-            jobs.append(
-                Job(
-                    experiment,
-                    replace(config, seed=seed),
-                    runs / name,
-                    results / f"{name}.json",
-                    datasets[data],
-                )
-            )
+        name = f"{experiment.name}-seed{seed}"
+        jobs.append(Job(experiment, config, runs / name, results / f"{name}.json", datasets[data]))
     return jobs
 
 

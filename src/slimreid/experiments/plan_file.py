@@ -8,6 +8,9 @@ set: {data.manifest: $world}          # for all experiments
 missing: true                         # also every subset of the modalities
 experiments:
   - {name: baseline, config: configs/synthetic/baseline.yaml, seeds: [0, 1, 2], set: {...}, label: ...}
+  - {name: slim, config: ..., seeds: [0, 1, 2], set: {train.start_from: "$runs/baseline-seed{seed}"}}
+
+`{seed}` in a value is the seed of the run, and `$runs` the folder of the plan's runs.
 """
 
 from __future__ import annotations
@@ -72,8 +75,16 @@ class Plan:
         return [shlex.split(Template(need.make).substitute(where)) for need in absent]
 
 
-def read_plan(path: Path, places: Mapping[str, str] | None = None, root: Path | None = None) -> Plan:
+RUNS = Path("runs/experiments")
+"""Where the runs of all plans are, unless something else is said."""
+
+
+def read_plan(
+    path: Path, places: Mapping[str, str] | None = None, root: Path | None = None, runs: Path = RUNS
+) -> Plan:
     """Read a plan; `places` say where its needs are, `root` is what the paths of configs start from.
+
+    `runs` is the folder of the runs of all plans.
 
     Raises `ConfigError` naming the file and what is wrong with it.
     """
@@ -89,7 +100,7 @@ def read_plan(path: Path, places: Mapping[str, str] | None = None, root: Path | 
             raise ConfigError(f"{path}: need '{name}' has neither a place nor an environment variable")
         needs.append(Need(name, **need))
     where = {need.name: need.find(places or {}) for need in needs}
-    known = {name: place for name, place in where.items() if place}
+    known = {name: place for name, place in where.items() if place} | {"runs": str(runs / path.stem)}
     experiments = [
         _experiment(path, entry, values, known, needs, root or Path()) for entry in values["experiments"]
     ]
@@ -119,7 +130,7 @@ def _experiment(
     _check_keys(path, f"experiment '{name}'", entry, _EXPERIMENT_KEYS, {"name", "config"})
     changes = {**(plan.get("set") or {}), **(entry.get("set") or {})}
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in changes.items()}
-    shown = {need.name: need.shown for need in needs}
+    shown = {need.name: need.shown for need in needs} | {"runs": (RUNS / path.stem).as_posix()}
     try:
         shown_changes = {key: Template(t).substitute(shown) for key, t in texts.items() if "$" in t}
     except KeyError as error:

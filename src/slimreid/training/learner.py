@@ -32,7 +32,7 @@ from slimreid.training.distributed import (
 )
 from slimreid.training.ema import EMA, UPDATES
 from slimreid.training.failures import not_finite, what_is_left
-from slimreid.training.losses import DISTILL, IDENTITY, RATIO, TOTAL, ReIDLoss
+from slimreid.training.losses import COMPLETION, DISTILL, IDENTITY, RATIO, TOTAL, ReIDLoss
 from slimreid.training.optimizer import make_optimizer
 from slimreid.training.records import StepReport
 from slimreid.training.schedule import LRSchedule
@@ -93,7 +93,7 @@ class Learner:
         self.updater = Updater(module, self.optimizer, config.optim, self.scaler, self.ema)
         kinds = (IDENTITY, config.loss.metric)
         self.names = [f"{head}/{kind}" for head in self.model.head_names for kind in kinds]
-        self.names += [RATIO, DISTILL, TOTAL, ACCURACY]
+        self.names += [RATIO, COMPLETION, DISTILL, TOTAL, ACCURACY]
 
     @property
     def updates_per_epoch(self) -> int:
@@ -109,7 +109,7 @@ class Learner:
         batches, accumulate = len(self.loader), self.config.optim.accumulate
         assert isinstance(self.loader.sampler, IdentitySampler)
         self.loader.sampler.set_epoch(epoch)
-        self.model.set_epoch(epoch)
+        self.model.set_epoch(epoch, self.config.train.epochs)
         self.model.train()
         started, images, done, used = time.monotonic(), 0, 0, 0
         losses: dict[str, list[float]] = defaultdict(list)

@@ -42,6 +42,7 @@ FREE_KEYS = frozenset(
         "train.start_from",  # the same
         "train.teacher",  # its weights are compared instead
         "train.save_every",
+        "train.watch_selection",  # looks on only
         "train.keep",
     }
 )

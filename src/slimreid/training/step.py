@@ -82,6 +82,8 @@ class Updater:
         self.scaler, self.ema = scaler, ema
         self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self.waiting = 0
+        self.before_step: Callable[[], None] | None = None
+        """Called when the gradients of an update are complete, before they are clipped and used."""
         optimizer.zero_grad(set_to_none=True)
 
     def forward(self, batch: ModalBatch, last: bool) -> tuple[Tensor, dict[str, Tensor]]:
@@ -104,6 +106,8 @@ class Updater:
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         if self.waiting > 1:
             torch._foreach_mul_(gradients, 1 / self.waiting)
+        if self.before_step is not None:
+            self.before_step()
         if self.config.clip_norm:
             torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
         self.scaler.step(self.optimizer)

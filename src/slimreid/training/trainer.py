@@ -44,6 +44,7 @@ from slimreid.training.resume import (
     find_checkpoint,
 )
 from slimreid.training.seeding import numeric_mode
+from slimreid.training.selection_watch import SelectionWatch
 from slimreid.training.sources import check_sources
 from slimreid.training.validation import Evaluator, check_parts
 
@@ -174,6 +175,8 @@ class Trainer:
         self.metrics = MetricsFile(self.output, length, self.epoch)
         curves = TensorBoardFiles(self.output / TENSORBOARD, self.step)
         self.watchers = [self.metrics, curves, *self.watchers]
+        if self.config.train.watch_selection:
+            self.watchers.append(SelectionWatch(self.output, self.learner, self.manifest))
         dataset = self.loader.dataset
         logger.info(
             "%d samples of %d identities in %s; %d process(es) on %s",
