@@ -167,6 +167,8 @@ class ModelConfig:
     """Heads of the mixture of experts."""
     missing: Literal["skip", "zeros"] = "skip"
     """Leave absent modalities out, or compute them from zero images as earlier code did."""
+    completion: bool = False
+    """Predict the blocks of absent modalities from those present, instead of taking their mean."""
     neck_feature: Literal["before", "after"] = "before"
     """Test with the feature before the BNNeck, or after it."""
     shared_slimmer: bool = False
@@ -185,6 +187,11 @@ class ModelConfig:
             raise ConfigError(
                 "model.original_weight is 0 and there is no second branch with a model.fusion_weight over 0: "
                 "nothing would be learned"
+            )
+        if self.completion and (self.missing == "zeros" or self.fusion in ("hdm", "hdm_atmoe")):
+            raise ConfigError(
+                "model.completion goes with model.missing 'skip' and fusion none, mean or sdtps: "
+                f"not with missing '{self.missing}' and fusion '{self.fusion}'"
             )
         if self.moe_heads < 1:
             raise ConfigError(f"model.moe_heads must be at least 1, not {self.moe_heads}")
@@ -224,6 +231,9 @@ class LossConfig:
     distill_weight: float = 0.0
     """Weight of what the student and train.teacher differ by; over 0 with a teacher, 0 without."""
 
+    completion_weight: float = 1.0
+    """Weight of what model.completion predicts wrongly; it reaches the heads of the completion alone."""
+
     def __post_init__(self) -> None:
         for name in ("identity_weight", "metric_weight", "margin", "distill_weight"):
             if getattr(self, name) < 0:
@@ -234,7 +244,7 @@ class LossConfig:
             raise ConfigError(
                 "loss.identity_weight, loss.metric_weight and loss.distill_weight are all 0: nothing to learn"
             )
-        for name in ("gamma", "temperature"):
+        for name in ("gamma", "temperature", "completion_weight"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"loss.{name} must be positive, not {getattr(self, name)}")
 
@@ -325,6 +335,8 @@ class TrainConfig:
     """Keep a checkpoint every so many epochs; 0 = only the last and the best."""
     keep: int = 3
     """How many of those are kept."""
+    watch_selection: bool = False
+    """Write which patches are kept after every epoch, how that changes, and the gradient of the scores."""
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("eval_every", 1), ("save_every", 0), ("keep", 1)):
@@ -368,6 +380,10 @@ class Config:
         if self.loss.distill_weight and not self.train.teacher:
             raise ConfigError(
                 f"loss.distill_weight {self.loss.distill_weight} needs a model to follow: give train.teacher"
+            )
+        if self.train.watch_selection and self.model.fusion != "sdtps":
+            raise ConfigError(
+                f"train.watch_selection: model.fusion '{self.model.fusion}' selects nothing; use 'sdtps'"
             )
         shrinking = self.model.slimming.keep_warmup_epochs
         if shrinking >= self.train.epochs and shrinking:

@@ -19,6 +19,7 @@ from slimreid.data.synthetic import SynthOptions
 from slimreid.data.synthetic.world import is_world, make_world
 from slimreid.errors import ConfigError
 from slimreid.evaluation.evaluation import JSON_NAME, evaluation_folder
+from slimreid.evaluation.points import points
 from slimreid.loading import MODEL_NAME
 from slimreid.recipes import recipe_path
 from slimreid.training.memory import keep_freed_memory
@@ -179,11 +180,11 @@ def headline(run: ReportRun) -> list[Any]:
     result, interval, summary = run.scores.result, run.scores.interval, run.summary
     return [
         run.name,
-        f"{100 * result.map:.1f}",
-        f"{100 * interval.low:.1f}–{100 * interval.high:.1f}",
-        f"{100 * result.rank(1):.1f}",
-        f"{100 * result.minp:.1f}",
-        f"{100 * result.chance_map:.1f}",
+        points(result.map),
+        f"{points(interval.low)}–{points(interval.high)}",
+        points(result.rank(1)),
+        points(result.minp),
+        points(result.chance_map),
         f"{summary.parameters / 1e6:.2f} M",
         f"{summary.gflops:.3f}",
     ]

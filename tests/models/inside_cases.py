@@ -96,4 +96,5 @@ def looped(model: ReIDModel, sample: dict[str, Tensor]) -> dict[str, reference.S
         beta=options.beta,
         leftover=options.leftover,
         regions=options.regions,
+        queries=lambda number, name: inside.queries[number][name] if inside.queries else None,
     )

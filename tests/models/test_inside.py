@@ -35,6 +35,7 @@ VARIANTS = (
     LEFTOVERS[2],
     {"sources": ("attention",)},
     {"sources": ("learned",), "merge": "none"},
+    {"sources": ("query", "contrast", "others_contrast")},
 )
 
 

@@ -126,26 +126,30 @@ def test_every_option_is_read():
         "soft_keys": True, "beta": 0.1, "similarity": "dot", "normalise": "none", "combine": "sum",
         "own": "mean", "merge": "none", "merge_ratio": 1.0, "estimator": "gumbel", "tau": 0.3,
         "decision_in_merge": False, "similarity_gradient": False, "selection_gradient": False,
-        "keep_warmup_epochs": 4, "keep_warmup_shape": "cosine",
+        "keep_warmup_epochs": 4, "keep_warmup_shape": "cosine", "centre": True, "tau_final": 0.2,
+        "noise": False, "weigh_kept": True,
     }  # fmt: skip
     base_of = {
         "regions": {"leftover": "regions"},
         "soft_keys": {"estimator": "soft_topk"},
         "tau": {"estimator": "soft_topk"},
+        "tau_final": {"estimator": "soft_topk"},
+        "noise": {"estimator": "gumbel"},
+        "weigh_kept": {"estimator": "soft_topk"},
         "decision_in_merge": {"estimator": "soft_topk", "soft_keys": True},
         "selection_gradient": {"sources": ("own",)},
         "keep_warmup_shape": {"keep_warmup_epochs": 4},
         "merge_ratio": {"schedule": ((0.5, 0.5),)},
     }
     only_after = {
-        "where", "keep_ratio", "learned", "branch_guides", "branch_scorers", "zero_leftover",
+        "where", "keep_ratio", "learned", "branch_guides", "branch_scorers", "zero_leftover", "selection",
         "ratio_loss", "ratio_weight", "ratio_target", "ratio_lambdas",
     }  # fmt: skip
     assert set(other) | only_after == {field.name for field in dataclasses.fields(SlimmingOptions)}
 
     def trace(**changes):
         model = slimmed_inside(depth=3, **changes).train()
-        model.set_epoch(1)
+        model.set_epoch(1, 2)
         out = model(images(2), generator=torch.Generator().manual_seed(0))
         sum(logits.square().sum() for logits in out.logits.values()).backward()
         values = [*out.features.values(), *(p.grad for p in model.parameters())]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from reference.slimming import Vector, cosine, learned_score, min_max, weighted_sum
+from reference.slimming import Vector, asked, contrasts, cosine, learned_score, min_max, weighted_sum
 
 Point = tuple[float, float]
 Block = Callable[[Tensor, list[Point]], tuple[Tensor, Vector]]
@@ -61,6 +61,7 @@ def stage_scores(
     sources: tuple[str, ...],
     predictor: nn.Sequential | None,
     beta: float,
+    query: nn.Module | None = None,
 ) -> Vector:
     stream = streams[name]
     n = len(stream.patches)
@@ -84,7 +85,20 @@ def stage_scores(
         seen = min_max(stream.attention[start : start + n])
         for i in range(n):
             totals[i] += 2 * beta * seen[i]
-    return totals
+    terms = []
+    if "contrast" in sources:
+        terms.append(min_max(contrasts(stream.patches)))
+    if "others_contrast" in sources and others:
+        found = []
+        for other in others:  # 0 where the other modality does not have the patch any more
+            values = min_max(contrasts(streams[other].patches))
+            placed = dict(zip(streams[other].origins, values, strict=True))
+            found.append([placed.get(origin, 0.0) for origin in stream.origins])
+        terms.append([sum(column) / len(others) for column in zip(*found, strict=True)])
+    if "query" in sources:
+        keys = [normed(v) for v in stream.patches]
+        terms.append(asked(query, keys, [streams[other].front[0] for other in others]))
+    return [total + 2 * beta * sum(term[i] for term in terms) for i, total in enumerate(totals)]
 
 
 def region(point: Point, regions: tuple[int, int]) -> int:
@@ -131,6 +145,7 @@ def slim(
     beta: float = 0.25,
     leftover: str = "single",
     regions: tuple[int, int] = (2, 2),
+    queries: Callable[[int, str], nn.Module | None] = lambda number, name: None,
 ) -> dict[str, Stream]:
     """One sample: embedded tokens (prefix + N, C) per modality through all blocks; `stages`: block -> share."""
     N = grid[0] * grid[1]
@@ -143,7 +158,10 @@ def slim(
         if i in stages:
             count = max(1, math.ceil(N * stages[i]))
             scores = {
-                name: stage_scores(name, streams, sources, predictors(number, name), beta) for name in streams
+                name: stage_scores(
+                    name, streams, sources, predictors(number, name), beta, queries(number, name)
+                )
+                for name in streams
             }
             for name, stream in streams.items():
                 kept = sorted(range(len(stream.patches)), key=lambda j, s=scores[name]: (-s[j], j))[:count]

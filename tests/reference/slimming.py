@@ -127,3 +127,65 @@ def soft_topk(scores: Vector, k: int, tau: float) -> Vector:
         else:
             high = middle
     return [1 / (1 + math.exp(-(s - low) / tau)) for s in scores]
+
+
+def contrasts(patches: list[Vector]) -> Vector:
+    """Length of each patch minus the mean patch."""
+    n = len(patches)
+    mean = [sum(patch[c] for patch in patches) / n for c in range(len(patches[0]))]
+    return [math.sqrt(sum((x - m) ** 2 for x, m in zip(v, mean, strict=True))) for v in patches]
+
+
+def asked(module: nn.Module, patches: list[Vector], guides: list[Vector]) -> Vector:
+    """Scores by one query: the mean of what each guide asks for, against a key per patch."""
+    if not guides:
+        return [0.0] * len(patches)
+    asks = [linear(module.query, layer_norm(module.norm, guide)) for guide in guides]
+    query = [sum(ask[c] for ask in asks) / len(asks) for c in range(len(asks[0]))]
+    keys = [linear(module.key, patch) for patch in patches]
+    return [1 / (1 + math.exp(-dot(query, key) / math.sqrt(len(query)))) for key in keys]
+
+
+def score_of(
+    name: str,
+    patches: dict[str, list[Vector]],
+    vectors: dict[str, Vector],
+    sources: tuple[str, ...],
+    *,
+    predictor: nn.Sequential | None = None,
+    query: nn.Module | None = None,
+    attention: Vector | None = None,
+    beta: float = 0.25,
+    centre: bool = False,
+) -> Vector:
+    """The score of one modality of one sample from any sources; `patches` and `vectors` of those present."""
+    own, others = patches[name], [other for other in patches if other != name]
+    mean = [sum(patch[c] for patch in own) / len(own) for c in range(len(own[0]))]
+
+    def alike(vector: Vector) -> Vector:
+        rows, e = own, vector
+        if centre:
+            rows = [[x - m for x, m in zip(v, mean, strict=True)] for v in own]
+            e = [x - m for x, m in zip(vector, mean, strict=True)]
+        return min_max([cosine(v, e) for v in rows])
+
+    terms = []
+    if "own" in sources:
+        terms.append(alike(vectors[name]))
+    if "attention" in sources:
+        terms.append(min_max(attention))
+    if "contrast" in sources:
+        terms.append(min_max(contrasts(own)))
+    if "query" in sources:
+        terms.append(asked(query, own, [vectors[o] for o in others]))
+    for source, values in (
+        ("others", lambda o: alike(vectors[o])),
+        ("others_contrast", lambda o: min_max(contrasts(patches[o]))),
+    ):
+        if source in sources and others:
+            found = [values(o) for o in others]
+            terms.append([sum(column) / len(others) for column in zip(*found, strict=True)])
+    totals = [2 * beta * sum(term[i] for term in terms) for i in range(len(own))]
+    if "learned" in sources:
+        totals = [t + (1 - 2 * beta) * learned_score(predictor, v) for t, v in zip(totals, own, strict=True)]
+    return totals

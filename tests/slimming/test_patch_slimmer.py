@@ -196,19 +196,25 @@ def test_every_option_is_read():
         "branch_scorers": "shared", "estimator": "soft_topk", "tau": 0.3, "decision_in_merge": False,
         "similarity_gradient": False, "selection_gradient": False, "zero_leftover": True,
         "ratio_loss": "paper", "ratio_weight": 3.0, "ratio_target": 0.1, "ratio_lambdas": (0.2, 0.3),
+        "sources": ("own", "query"), "centre": True, "tau_final": 0.2, "noise": False, "selection": "soft",
+        "weigh_kept": True,
     }  # fmt: skip
     base_of = {
         "branch_guides": {"merge": "dual"},
         "branch_scorers": {"merge": "dual"},
         "tau": {"estimator": "soft_topk"},
         "decision_in_merge": {"estimator": "soft_topk"},
+        "tau_final": {"estimator": "soft_topk"},
+        "noise": {"estimator": "gumbel"},
+        "selection": {"estimator": "soft_topk"},
+        "weigh_kept": {"estimator": "soft_topk"},
         "zero_leftover": {"keep_ratio": 1.0},
         "ratio_weight": {"ratio_loss": "released", "ratio_target": 0.2},
         "ratio_target": {"ratio_loss": "paper"},
         "ratio_lambdas": {"ratio_loss": "paper"},
     }
     inside = {
-        "where", "schedule", "sources", "leftover", "regions", "soft_keys",
+        "where", "schedule", "leftover", "regions", "soft_keys",
         "keep_warmup_epochs", "keep_warmup_shape",
     }  # fmt: skip
     assert set(other) | inside == {field.name for field in dataclasses.fields(SlimmingOptions)}
@@ -216,6 +222,7 @@ def test_every_option_is_read():
     def trace(**changes):
         torch.manual_seed(0)
         slimmer = PatchSlimmer(16, num_patches=10, **changes).train()
+        slimmer.set_progress(1.0)
         patches, own, guides = (t.requires_grad_() for t in inputs())
         slimmed = slimmer(patches, own, guides)
         slimmed.tokens.square().sum().backward()

@@ -137,9 +137,9 @@ def compare_records(
                 runs=tuple(record.name for record in group),
                 seeds=tuple(record.seed for record in group),
                 modalities=group[0].modalities,
-                map=_spread([r.figures(feature).map for r in group]),
-                rank1=_spread([r.figures(feature).cmc[1] for r in group]),
-                minp=_spread([r.figures(feature).minp for r in group]),
+                map=spread_of([r.figures(feature).map for r in group]),
+                rank1=spread_of([r.figures(feature).cmc[1] for r in group]),
+                minp=spread_of([r.figures(feature).minp for r in group]),
                 interval=bootstrap_map(own, samples=samples) if enough else None,
                 difference=paired_bootstrap(first, own, samples=samples) if against else None,
                 parameters=group[0].parameters,
@@ -175,7 +175,8 @@ def _over_seeds(group: Sequence[RunRecord], feature: str) -> QueryPrecisions:
     return replace(found[0], average_precision=mean)
 
 
-def _spread(values: Sequence[float]) -> Spread:
+def spread_of(values: Sequence[float]) -> Spread:
+    """Mean and standard deviation of one figure over seeds."""
     std = statistics.stdev(values) if len(values) > 1 else None
     return Spread(statistics.fmean(values), std, tuple(values))
 

@@ -16,12 +16,12 @@ from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.evaluation import Evaluation
 from slimreid.evaluation.parts import Side
 from slimreid.evaluation.records import dump, nullable
+from slimreid.evaluation.writing import RANKS
 from slimreid.files import write_text
 from slimreid.models.reid_model import BOTH, ORIGINAL
 
 Floats = NDArray[np.float64]
 FORMAT = 1
-RANKS = (1, 5, 10, 20)
 _DIGITS = 6
 """Of average precisions in the file: they move the mAP by less than 1e-6."""
 
@@ -94,6 +94,8 @@ class RunRecord:
     """`train`, `evaluate`."""
     missing: dict[str, Any] = field(default_factory=dict)
     """Per kind of feature the matrix of missing modalities, if it was asked for."""
+    selection: dict[str, Any] = field(default_factory=dict)
+    """Lists over epochs of what became of the choice of patches, if it was watched: `selection_summary`."""
     source: dict[str, Any] = field(default_factory=dict)
     """Command, commit, versions, fingerprint of the weights."""
     label: str = ""
@@ -182,6 +184,7 @@ def record_from_evaluation(
     seconds: Mapping[str, float],
     source: Mapping[str, Any],
     label: str = "",
+    selection: Mapping[str, Any] | None = None,
 ) -> RunRecord:
     """The record of a run whose model was evaluated."""
     features = {}
@@ -208,6 +211,7 @@ def record_from_evaluation(
         gflops=gflops,
         seconds={**seconds, "evaluate": round(evaluation.seconds, 1)},
         missing={kind: matrix.to_dict() for kind, matrix in evaluation.missing.items()},
+        selection=dict(selection or {}),
         source=dict(source),
         label=label or name,
     )

@@ -25,6 +25,7 @@ from slimreid.models.summary import summarise
 from slimreid.profiling import Rounds, embedder, measure_interleaved, medians, random_batch
 from slimreid.training.records import RUN_NAME
 from slimreid.training.resume import TIMING_NAME
+from slimreid.training.selection_watch import read_selection, selection_summary
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ def run_record(
             **extra,
         },
         label=label,
+        selection=selection_summary(read_selection(loaded.path.parent)),
     )
 
 

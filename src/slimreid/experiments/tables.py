@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slimreid.errors import ConfigError
-from slimreid.evaluation.bootstrap import Interval, PairedDifference
+from slimreid.evaluation.bootstrap import PairedDifference
+from slimreid.evaluation.points import interval_points, points, signed_interval, signed_points
 from slimreid.experiments.comparison import Comparison, Row, Spread
 from slimreid.files import write_text
 
@@ -30,10 +31,10 @@ def cells(row: Row, columns: Sequence[str]) -> list[str]:
         "model": f"{row.label} †" if row.on_test else row.label,
         "seeds": str(len(row.seeds)),
         "mAP": spread_text(row.map),
-        "95 % interval": interval_text(row.interval),
+        "95 % interval": interval_points(row.interval) if row.interval else "",
         "rank-1": spread_text(row.rank1),
         "mINP": spread_text(row.minp),
-        "Δ mAP": signed(row.difference.value) if row.difference else "",
+        "Δ mAP": signed_points(row.difference.value) if row.difference else "",
         "Δ 95 %": difference_text(row.difference),
         "parameters": f"{row.parameters / 1e6:,.2f} M",
         "GFLOPs": f"{row.gflops:,.3g}",
@@ -44,25 +45,15 @@ def cells(row: Row, columns: Sequence[str]) -> list[str]:
 
 def spread_text(spread: Spread) -> str:
     """`61.2 ± 0.8`, or `61.2` for one seed."""
-    text = f"{100 * spread.mean:.1f}"
-    return text if spread.std is None else f"{text} ± {100 * spread.std:.1f}"
-
-
-def interval_text(interval: Interval | None) -> str:
-    """`58.0 to 64.1`."""
-    return f"{100 * interval.low:.1f} to {100 * interval.high:.1f}" if interval else ""
+    text = points(spread.mean)
+    return text if spread.std is None else f"{text} ± {points(spread.std)}"
 
 
 def difference_text(difference: PairedDifference | None) -> str:
     """`+0.3 to +2.6 *`, the star where 0 is outside."""
     if difference is None:
         return ""
-    return f"{signed(difference.low)} to {signed(difference.high)}{' *' if difference.clear else ''}"
-
-
-def signed(share: float) -> str:
-    """A difference in points of 100, with its sign."""
-    return f"{100 * share:+.1f}".replace("-", "−")
+    return f"{signed_interval(difference)}{' *' if difference.clear else ''}"
 
 
 def caption(comparison: Comparison) -> list[str]:

@@ -16,6 +16,7 @@ from slimreid.models.vit import ViT, ViTOutput
 from slimreid.slimming import (
     Packing,
     PatchMerger,
+    PatchQuery,
     PatchScorer,
     PatchScores,
     Slimmed,
@@ -25,15 +26,17 @@ from slimreid.slimming import (
     kept_count,
     merge_patches,
     merged_count,
-    score_patches,
+    min_max,
     stable_top,
 )
 from slimreid.slimming.leftovers import leftover_weights, regions_of
-from slimreid.slimming.multimodal import SHARED, by_module, name_guides
-from slimreid.slimming.random_scores import fixed_scores
+from slimreid.slimming.multimodal import SHARED, asked_scores, by_module, name_guides, other_rows
+from slimreid.slimming.option_checks import check_streams
+from slimreid.slimming.random_scores import random_scores
 from slimreid.slimming.selection import kept_mask
-from slimreid.slimming.slimmer import guide_similarities
+from slimreid.slimming.slimmer import guide_similarities, own_contrast, score_stream
 from slimreid.slimming.stages import shrinking_share, stages_of
+from slimreid.slimming.temperature import AnnealedTau
 
 
 class InsideSlimmer(nn.Module):
@@ -41,12 +44,13 @@ class InsideSlimmer(nn.Module):
 
     Rows are (sample, modality) pairs. At each stage the tokens at that depth are scored by what
     `options.sources` names: a learned predictor per modality and stage (or one for all modalities with
-    `shared`), the row's own class token, the class tokens of the sample's other modalities, the class
-    token's attention. Every row keeps the same number of patches, so tensors stay dense.
+    `shared`), a learned query of the other modalities, the row's own class token, those of the sample's
+    other modalities, the class token's attention, how far a patch is from the mean patch. Every row keeps
+    the same number of patches, so tensors stay dense.
 
-    The predictor gets a gradient only through the weights of the leftover and, with an estimator, through
-    D: in the attention of later blocks (`soft_keys`) or in the merge. Raises `ConfigError` for options that
-    do not fit the backbone.
+    What is learned gets a gradient only through the weights of the leftover and, with an estimator, through
+    D: in the attention of later blocks (`soft_keys`), in the tokens (`weigh_kept`) or in the merge. Raises
+    `ConfigError` for options that do not fit the backbone.
     """
 
     def __init__(
@@ -61,8 +65,7 @@ class InsideSlimmer(nn.Module):
             raise ConfigError("slimming inside is guided by class tokens, and this backbone has none")
         if options.leftover == "regions" and (options.regions[0] > grid[0] or options.regions[1] > grid[1]):
             raise ConfigError(f"regions: {options.regions} are more than the {grid[0]}×{grid[1]} patches")
-        if options.sources == ("others",) and len(modalities) < 2:
-            raise ConfigError("sources: 'others' alone need a second modality; add 'own' or 'attention'")
+        check_streams(options, len(modalities))
         self.options, self.modalities = options, tuple(modalities)
         self.stages = stages_of(options.schedule, config.depth)
         self.stage_at = {stage.block: number for number, stage in enumerate(self.stages)}
@@ -73,6 +76,11 @@ class InsideSlimmer(nn.Module):
         self.scorers = nn.ModuleList(
             nn.ModuleDict({g: PatchScorer(config.width) for g in groups}) for _ in learned
         )
+        asking = self.stages if "query" in options.sources and len(self.modalities) > 1 else ()
+        self.queries = nn.ModuleList(
+            nn.ModuleDict({g: PatchQuery(config.width) for g in groups}) for _ in asking
+        )
+        self.tau = AnnealedTau(options)
         count = merged_count(grid[0] * grid[1], options.merge_ratio, self.stages[-1].share)
         merging = groups if options.merge == "single" else ()
         self.mergers = nn.ModuleDict({g: PatchMerger(config.out_width, count) for g in merging})
@@ -86,6 +94,10 @@ class InsideSlimmer(nn.Module):
         """Let the shares shrink as the options say; `epoch` counts from 0."""
         length = self.options.keep_warmup_epochs
         self.progress = min(1.0, epoch / length) if length else 1.0
+
+    def set_progress(self, progress: float) -> None:
+        """How much of training is done, 0 to 1: the temperature follows."""
+        self.tau.set_progress(progress)
 
     def counts(self, patches: int) -> tuple[int, ...]:
         """How many of the original patches each stage keeps now."""
@@ -147,7 +159,8 @@ class InsideSlimmer(nn.Module):
                 score,
                 index,
                 estimator=options.estimator,
-                tau=options.tau,
+                tau=self.tau.value,
+                noise=options.noise,
                 training=True,
                 generator=generator,
             )
@@ -166,61 +179,56 @@ class InsideSlimmer(nn.Module):
         """Scores (R, n) of the patches that are left at a stage, with what they are made of."""
         options, sources = self.options, self.options.sources
         patches = state.patches[:, : state.patches.shape[1] - state.mixtures]
-        R, n, _ = patches.shape
+        n = patches.shape[1]
         if "random" in sources:
-            if self.training:
-                drawn = torch.rand(R, n, device=patches.device, generator=generator)
-            else:
-                drawn = fixed_scores(original_patches(state, n), packing.modality[:, None], number)
+            origin = original_patches(state, n)
+            drawn = random_scores(origin, packing.modality[:, None], number, self.training, generator)
             return PatchScores(drawn, {"random": drawn})
-        own, guides, present = self._guidance(state, patches, packing)
-        attention = None
-        if "attention" in sources:
-            assert state.attention is not None
-            attention = state.attention[:, state.prefix :][:, :n]
-            attention = attention if options.similarity_gradient else attention.detach()
-        learned = None
-        if "learned" in sources:
-            # The stream between blocks has no norm yet; after the backbone tokens come normalised.
-            normed = F.layer_norm(patches, patches.shape[-1:])
+        order = cast(Tensor, self.order)[packing.modality]  # (R, M): own first, then the guides
+        classes = packing.unpack(state.x[:, 0])  # (B, M, C), zero where absent
+        guides = classes[packing.sample[:, None], order]  # (R, M, C)
+        present = None
+        if not packing.complete:
+            exists = packing.unpack(packing.sample.new_ones(len(patches), dtype=torch.bool))
+            present = exists[packing.sample[:, None], order][:, 1:]
+        # The stream between blocks has no norm yet; after the backbone tokens come normalised.
+        normed = F.layer_norm(patches, patches.shape[-1:]) if self.scorers or self.queries else patches
+        learned = query = None
+        if self.scorers:
             modules = cast(nn.ModuleDict, self.scorers[number])
             learned = torch.cat([scorer(rows) for scorer, rows in by_module(modules, normed, packing.sizes)])
-        return score_patches(
-            learned,
-            own,
-            guides,
-            attention=attention,
+        if self.queries:
+            asking = cast(nn.ModuleDict, self.queries[number])
+            query = asked_scores(asking, normed, guides[:, 1:], present, packing.sizes)
+        if options.own == "mean":
+            guides = torch.cat([patches.mean(1, keepdim=True), guides[:, 1:]], 1)
+        return score_stream(
+            patches,
+            guide_similarities(patches, guides, options),
+            options,
+            learned=learned,
+            attention=None if state.attention is None else state.attention[:, state.prefix :][:, :n],
+            others_contrast=self._others_contrast(state, patches, packing, order, present),
+            query=query,
             present=present,
-            names=[str(g) for g in range(guides.shape[1])],
-            beta=options.beta,
-            normalise=options.normalise,
-            combine=options.combine,
+            names=[str(g) for g in range(guides.shape[1] - 1)],
         )
 
-    def _guidance(
-        self, state: TokenState, patches: Tensor, packing: Packing
-    ) -> tuple[Tensor | None, Tensor, Tensor | None]:
-        """Similarities to the own class token (R, n) and to the others' (R, G, n), and which exist (R, G)."""
-        options = self.options
-        others = "others" in options.sources and len(self.modalities) > 1
-        vectors = []
-        if "own" in options.sources:
-            own = patches.mean(1) if options.own == "mean" else state.x[:, 0]
-            vectors.append(own[:, None])
-        present = None
-        if others:
-            order = cast(Tensor, self.order)[packing.modality][:, 1:]  # (R, G)
-            stacked = packing.unpack(state.x[:, 0])  # (B, M, C), zero where absent
-            vectors.append(stacked[packing.sample[:, None], order])
-            if not packing.complete:
-                exists = packing.unpack(packing.sample.new_ones(len(patches), dtype=torch.bool))
-                present = exists[packing.sample[:, None], order]
-        if not vectors:
-            return None, patches.new_zeros(*patches.shape[:1], 0, patches.shape[1]), None
-        sims = guide_similarities(patches, torch.cat(vectors, 1), options)
-        if "own" in options.sources:
-            return sims[:, 0], sims[:, 1:], present
-        return None, sims, present
+    def _others_contrast(
+        self, state: TokenState, patches: Tensor, packing: Packing, order: Tensor, present: Tensor | None
+    ) -> Tensor | None:
+        """(R, G, n): contrast of the same places in the other modalities; 0 where they dropped the patch."""
+        if "others_contrast" not in self.options.sources or len(self.modalities) < 2:
+            return None
+        values = own_contrast(patches, self.options)
+        if self.options.normalise == "minmax":
+            values = min_max(values)
+        origin = original_patches(state, patches.shape[1])
+        total = patches.shape[1] if state.grid is None else state.grid[0] * state.grid[1]
+        placed = values.new_zeros(len(values), total).scatter(1, origin, values)
+        partners = other_rows(packing, order)  # (R, G)
+        found = placed[partners].gather(2, origin[:, None].expand(-1, partners.shape[1], -1))
+        return found if present is None else found.masked_fill(~present[..., None], 0.0)
 
     def _leftover(
         self, state: TokenState, score: Tensor, index: Tensor
@@ -236,8 +244,11 @@ class InsideSlimmer(nn.Module):
         return leftover_weights(score, kept_mask(score, index), region, count, state.mass)
 
     def _decided(self, before: TokenState, after: TokenState, decision: Tensor, index: Tensor) -> TokenState:
-        """Carry the decision (R, n) on the kept patches along, and let it reach the keys if asked."""
+        """Carry the decision (R, n) on the kept patches along, and let it reach tokens or keys if asked."""
         kept = decision.gather(1, index)
+        if self.options.weigh_kept:
+            weights = F.pad(kept, (after.prefix, after.mixtures), value=1.0)
+            after = replace(after, x=after.x * weights[..., None].to(after.x.dtype))
         if before.decision is not None:
             kept = kept * before.decision.gather(1, index)
         bias = F.pad(kept.log(), (after.prefix, after.mixtures)) if self.options.soft_keys else None

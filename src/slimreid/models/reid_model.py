@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
 from slimreid.errors import ConfigError, ModelError
+from slimreid.models.completion import Completion
 from slimreid.models.fusion import HDM, ATMoE
 from slimreid.models.heads import GlobalLocal, HeadSet, fill_absent, join_blocks
 from slimreid.models.inside import InsideSlimmer
@@ -32,7 +33,8 @@ class ReIDModel(nn.Module):
 
     `missing="skip"` leaves absent modalities out of computation, guidance and features; in test each
     modality's block of a feature is then L2-normalised and absent blocks are the mean of the present
-    ones. `missing="zeros"` computes them from zero images, as earlier code did, and leaves features raw.
+    ones, or predicted from them with `completion`. `missing="zeros"` computes them from zero images, as
+    earlier code did, and leaves features raw.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class ReIDModel(nn.Module):
         merged_tokens: int | None = None,
         moe_heads: int = 4,
         missing: Missing = "skip",
+        completion: bool = False,
         neck_feature: NeckFeature = "before",
         original_weight: float = 1.0,
         fusion_weight: float = 1.0,
@@ -93,6 +96,16 @@ class ReIDModel(nn.Module):
         self.head_names = self.heads.names
         self.sizes = {ORIGINAL: M * C, **({self.second: blocks * C} if self.second else {})}
         self.sizes[BOTH] = sum(self.sizes.values())
+        if completion and (missing == "zeros" or self.hdm is not None):
+            raise ConfigError(
+                "model.completion fills absent blocks: it goes with missing 'skip' and without HDM, not with "
+                f"missing '{missing}' and fusion '{fusion}'"
+            )
+        # Made last, so that all other weights start as they do without it.
+        self.completion = nn.ModuleDict(
+            {branch: Completion(C, names) for branch in (ORIGINAL, self.second) if completion and branch}
+        )
+        """Per branch, what predicts the blocks of absent modalities; empty = their mean stands for them."""
         self.gather: Callable[[Tensor], Tensor] | None = None
         """Joins tensors of all processes along the batch while training (set by the trainer), so that heads
         and losses see the global batch."""
@@ -100,10 +113,13 @@ class ReIDModel(nn.Module):
         if self.second:
             self.branch_weights[self.second] = fusion_weight
 
-    def set_epoch(self, epoch: int) -> None:
-        """Tell what depends on it which epoch of training this is, from 0."""
+    def set_epoch(self, epoch: int, epochs: int | None = None) -> None:
+        """Tell what depends on it which epoch of training this is, from 0, and of how many."""
         if self.inside is not None:
             self.inside.set_epoch(epoch)
+        slimmer = self.inside or self.slimmer
+        if slimmer is not None and epochs is not None:
+            slimmer.set_progress(epoch / (epochs - 1) if epochs > 1 else 1.0)
 
     @property
     def second(self) -> str | None:
@@ -145,16 +161,33 @@ class ReIDModel(nn.Module):
                 "BatchNorm; call model.eval() to embed"
             )
         output = ReIDOutput({ORIGINAL: self._feature(ORIGINAL, blocks, there)}, present=there)
+        of_branches = {ORIGINAL: (blocks, there)}
         if self.second:
             second, slimmed, some = self._second(encoded, globals_, packing, exists, generator)
             output.features[self.second] = self._feature(self.second, second, some)
+            of_branches[self.second] = second, some
             if slimmed is not None:
                 output.ratio_loss = slimmed.ratio_loss
                 output.slimmed = unpack(slimmed, packing) if with_slimmed else None
         output.features[BOTH] = torch.cat(list(output.features.values()), dim=1)
         if self.training:
             self._classify(output, blocks, there)
+            self._complete(output, of_branches, generator)  # draws last, so that nothing else depends on it
         return output
+
+    def _complete(
+        self,
+        output: ReIDOutput,
+        of_branches: Mapping[str, tuple[Tensor, Tensor | None]],
+        generator: torch.Generator | None,
+    ) -> None:
+        """Add the loss of the completion, if there is one, from the blocks of each branch."""
+        losses = [
+            cast(Completion, module).loss(*of_branches[branch], generator)
+            for branch, module in self.completion.items()
+        ]
+        if losses:
+            output.completion_loss = torch.stack(losses).mean()
 
     def _joined(self, blocks: Tensor, exists: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Blocks (B, S, C) and their presence (B, S), over all processes if asked for; None = all present."""
@@ -190,7 +223,9 @@ class ReIDModel(nn.Module):
         of_rows = None if cameras is None else cameras[packing.sample]
         encoded: ViTOutput
         if self.inside is None:
-            encoded = backbone(rows, of_rows)
+            # Attention is a source of slimming behind the backbone too: that of the last block.
+            watched = self.slimmer is not None and "attention" in self.slimmer.options.used
+            encoded = backbone(rows, of_rows, None, (backbone.config.depth - 1,) if watched else ())
         else:
             height, width = backbone.config.grid((rows.shape[2], rows.shape[3]))
             between = self.inside.between(packing, height * width, generator=generator, trace=trace)
@@ -210,7 +245,12 @@ class ReIDModel(nn.Module):
         if self.hdm is None:
             slimmed = None
             if self.slimmer is not None:
-                slimmed = self.slimmer.slim_rows(patches, globals_, packing, generator=generator)
+                attention = None if encoded.state is None else encoded.state.attention
+                if attention is not None:
+                    attention = attention[:, self.backbone.config.prefix :]
+                slimmed = self.slimmer.slim_rows(
+                    patches, globals_, packing, attention=attention, generator=generator
+                )
             elif self.inside is not None:
                 slimmed = self.inside.finish(encoded, packing)
             tokens = patches if slimmed is None else slimmed.tokens
@@ -228,6 +268,8 @@ class ReIDModel(nn.Module):
         """Blocks (B, S, D) of a branch to its feature (B, S·D); in test after the BNNeck if asked for."""
         if self.training:
             return join_blocks(blocks, exists, normalise=False)
+        if exists is not None and branch in self.completion:
+            blocks, exists = self.completion[branch](blocks, exists), None
         if self.neck_feature == "after":
             blocks = self.heads.after_necks(branch, blocks, exists)
         return join_blocks(blocks, exists, normalise=self.missing == "skip")

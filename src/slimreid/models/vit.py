@@ -102,7 +102,7 @@ class ViT(nn.Module):
         `ModelError` when shapes do not fit.
         """
         x, grid = self._embed(images, cameras)
-        if between is None and self.config.positions != "rotary":
+        if between is None and not watch and self.config.positions != "rotary":
             for block in self.blocks:
                 x, _ = self._run(block, x)
             return self._output(x, grid)

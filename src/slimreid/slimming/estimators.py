@@ -19,6 +19,9 @@ from slimreid.errors import ConfigError
 
 ESTIMATORS = ("topk", "gumbel", "soft_topk")
 
+Temperature = float | Tensor
+"""τ: a number, or a tensor of one element where it changes during training (compiled code then stays)."""
+
 
 def gumbel_noise(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Standard Gumbel noise of the shape of `like`: −log of an exponential variable.
@@ -30,12 +33,15 @@ def gumbel_noise(like: Tensor, generator: torch.Generator | None = None) -> Tens
     return -draw.clamp_min(torch.finfo(like.dtype).tiny).log()
 
 
-def gumbel_softmax(scores: Tensor, tau: float, generator: torch.Generator | None = None) -> Tensor:
-    """Soft mask softmax((s + gumbel)/τ), (B, N) -> (B, N), each row sums to 1."""
-    return ((scores + gumbel_noise(scores, generator)) / tau).softmax(-1)
+def gumbel_softmax(
+    scores: Tensor, tau: Temperature, generator: torch.Generator | None = None, *, noise: bool = True
+) -> Tensor:
+    """Soft mask softmax((s + gumbel)/τ), or softmax(s/τ) without noise, (B, N) -> (B, N); rows sum to 1."""
+    noisy = scores + gumbel_noise(scores, generator) if noise else scores
+    return (noisy / tau).softmax(-1)
 
 
-def soft_topk(scores: Tensor, k: int, tau: float = 1.0) -> Tensor:
+def soft_topk(scores: Tensor, k: int, tau: Temperature = 1.0) -> Tensor:
     """Soft mask in [0, 1] whose rows sum to `k`, (B, N) -> (B, N).
 
     The projection of s/τ onto {0 ≤ p ≤ 1, Σp = k} regularised by the binary entropy of p, from
@@ -54,7 +60,7 @@ def soft_topk(scores: Tensor, k: int, tau: float = 1.0) -> Tensor:
     return mask
 
 
-def _threshold(scores: Tensor, k: int, tau: float) -> Tensor:
+def _threshold(scores: Tensor, k: int, tau: Temperature) -> Tensor:
     """ν with Σ sigmoid((s − ν)/τ) = k, by bisection, (B, N) -> (B, 1)."""
     N = scores.shape[-1]
     # At the largest (least) score shifted by τ·logit(k/N) no (every) term is over k/N.
@@ -71,7 +77,7 @@ class _SoftTopK(torch.autograd.Function):
     """`soft_topk` with its implicit gradient, so that the bisection is not unrolled."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, k: int, tau: float) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, k: int, tau: Temperature) -> Tensor:
         mask = ((scores - _threshold(scores, k, tau)) / tau).sigmoid()
         ctx.save_for_backward(mask)
         ctx.tau = tau
@@ -87,12 +93,35 @@ class _SoftTopK(torch.autograd.Function):
         return slope * (grads[0] - mean), None, None
 
 
+def soft_mask(
+    scores: Tensor,
+    k: int,
+    estimator: str,
+    tau: Temperature,
+    *,
+    noise: bool = True,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """The soft mask of `gumbel` or `soft_topk`, scores (B, N) -> (B, N).
+
+    Raises `ConfigError` for an estimator without one, or a temperature not over 0.
+    """
+    if estimator not in ESTIMATORS[1:]:
+        raise ConfigError(f"estimator: '{estimator}' has no soft mask (known: {', '.join(ESTIMATORS[1:])})")
+    if not isinstance(tau, Tensor) and not 0 < tau < math.inf:
+        raise ConfigError(f"tau: {tau} is not a finite number over 0")
+    if estimator == "gumbel":
+        return gumbel_softmax(scores, tau, generator, noise=noise)
+    return soft_topk(scores, k, tau)
+
+
 def decide(
     scores: Tensor,
     index: Tensor,
     *,
     estimator: str = "topk",
-    tau: float = 1.0,
+    tau: Temperature = 1.0,
+    noise: bool = True,
     training: bool = False,
     generator: torch.Generator | None = None,
 ) -> Tensor:
@@ -103,14 +132,16 @@ def decide(
     """
     if estimator not in ESTIMATORS:
         raise ConfigError(f"estimator: '{estimator}' is unknown (known: {', '.join(ESTIMATORS)})")
-    if not 0 < tau < math.inf:
+    if not isinstance(tau, Tensor) and not 0 < tau < math.inf:
         raise ConfigError(f"tau: {tau} is not a finite number over 0")
     hard = torch.zeros_like(scores, requires_grad=False).scatter(1, index, 1.0)
     if estimator == "topk" or not training:
         return hard
-    if estimator == "gumbel":
-        soft = gumbel_softmax(scores, tau, generator)
-    else:
-        soft = soft_topk(scores, index.shape[1], tau)
+    soft = soft_mask(scores, index.shape[1], estimator, tau, noise=noise, generator=generator)
     # The brackets make the forward value exact: the difference is zero before it is added.
     return hard + (soft - soft.detach())
+
+
+def annealed(first: float, last: float, progress: float) -> float:
+    """τ on its way from `first` (progress 0) to `last` (progress 1), in equal ratios."""
+    return first * math.pow(last / first, min(max(progress, 0.0), 1.0))

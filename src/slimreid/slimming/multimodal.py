@@ -11,11 +11,23 @@ from torch import Tensor, nn
 
 from slimreid.errors import ConfigError, ModelError
 from slimreid.slimming.merging import PatchMerger, merge_patches
+from slimreid.slimming.option_checks import check_streams
 from slimreid.slimming.packing import Packing, pack_all, pack_present
 from slimreid.slimming.presets import DEFAULT, SlimmingOptions, slimming_options
-from slimreid.slimming.scoring import SOURCES, PatchScorer
+from slimreid.slimming.random_scores import random_scores
+from slimreid.slimming.scoring import SOURCES, PatchQuery, PatchScorer, PatchScores, min_max
 from slimreid.slimming.selection import Selection
-from slimreid.slimming.slimmer import Slimmed, finish, guide_similarities, merge_decision, select, token_count
+from slimreid.slimming.slimmer import (
+    Slimmed,
+    finish,
+    guide_similarities,
+    merge_decision,
+    own_contrast,
+    score_stream,
+    select,
+    token_count,
+)
+from slimreid.slimming.temperature import AnnealedTau
 
 SHARED = "shared"
 
@@ -55,12 +67,16 @@ class MultiModalSlimmer(nn.Module):
         if options.merge == "dual":
             raise ConfigError("merge: 'dual' is for one stream with two guides; use PatchSlimmer")
         self.merged_tokens = token_count(options, num_patches, merged_tokens)
+        check_streams(options, len(self.modalities))
         groups = (SHARED,) if shared else self.modalities
-        self.scorers = nn.ModuleDict({g: PatchScorer(dim) for g in groups if options.learned})
+        used = options.used
+        self.scorers = nn.ModuleDict({g: PatchScorer(dim) for g in groups if "learned" in used})
         self.mergers = nn.ModuleDict(
             {g: PatchMerger(dim, self.merged_tokens) for g in groups if options.merge != "none"}
         )
         M = len(self.modalities)
+        self.queries = nn.ModuleDict({g: PatchQuery(dim) for g in groups if "query" in used and M > 1})
+        self.tau = AnnealedTau(options)
         order = [[m, *(o for o in range(M) if o != m)] for m in range(M)]
         self.register_buffer("order", torch.tensor(order), persistent=False)
         self._compiled: Callable[..., Slimmed] | None = None
@@ -71,13 +87,14 @@ class MultiModalSlimmer(nn.Module):
         vectors: Tensor,
         present: Tensor | None = None,
         *,
+        attention: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Slimmed:
         """patches (B, M, N, C), global vectors (B, M, C), present (B, M) bool or None for all.
 
-        Returns `Slimmed` with tokens (B, M, T, C), zero where a modality is absent. Patches are
-        processed modality first, so memory in that order (a transposed view) spares a copy. Raises
-        `ModelError` on shapes that do not fit.
+        `attention` (B, M, N) is needed where it is a source of the score. Returns `Slimmed` with tokens
+        (B, M, T, C), zero where a modality is absent. Patches are processed modality first, so memory in that
+        order (a transposed view) spares a copy. Raises `ModelError` on shapes that do not fit.
         """
         if patches.ndim != 4 or patches.shape[1] != len(self.modalities) or patches.shape[2] == 0:
             raise ModelError(
@@ -91,11 +108,23 @@ class MultiModalSlimmer(nn.Module):
                 + ("" if present is None else f" and {tuple(present.shape)}")
             )
         packing = pack_all(B, M, patches.device) if present is None else pack_present(present)
-        slimmed = self.slim_rows(packing.pack(patches), packing.pack(vectors), packing, generator=generator)
+        slimmed = self.slim_rows(
+            packing.pack(patches),
+            packing.pack(vectors),
+            packing,
+            attention=None if attention is None else packing.pack(attention),
+            generator=generator,
+        )
         return unpack(slimmed, packing)
 
     def slim_rows(
-        self, patches: Tensor, vectors: Tensor, packing: Packing, *, generator: torch.Generator | None = None
+        self,
+        patches: Tensor,
+        vectors: Tensor,
+        packing: Packing,
+        *,
+        attention: Tensor | None = None,
+        generator: torch.Generator | None = None,
     ) -> Slimmed:
         """The same on packed rows: patches (R, N, C), vectors (R, C) -> `Slimmed` of R rows.
 
@@ -108,8 +137,15 @@ class MultiModalSlimmer(nn.Module):
         if not packing.complete:
             exists = packing.unpack(packing.sample.new_ones(len(patches), dtype=torch.bool))
             present = exists[packing.sample[:, None], order][:, 1:]
+        partners = None
+        if "others_contrast" in self.options.used:
+            partners = other_rows(packing, order)
         core = self._compiled or self._core
-        return core(patches, guides, order, present, packing.sizes, generator)
+        return core(patches, guides, order, present, packing.sizes, partners, attention, generator)
+
+    def set_progress(self, progress: float) -> None:
+        """How much of training is done, 0 to 1: the temperature follows."""
+        self.tau.set_progress(progress)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the dense core in place, by `torch.compile`'s options; packing stays outside of it."""
@@ -125,18 +161,15 @@ class MultiModalSlimmer(nn.Module):
         order: Tensor,
         present: Tensor | None,
         sizes: tuple[int, ...],
+        partners: Tensor | None,
+        attention: Tensor | None,
         generator: torch.Generator | None,
     ) -> Slimmed:
         """Rows sorted by modality -> `Slimmed` of rows; nothing here depends on the data but values."""
         options = self.options
-        R, N, _ = patches.shape
-        if options.own == "mean":
-            guides = torch.cat([patches.mean(1, keepdim=True), guides[:, 1:]], 1)
-        sims = guide_similarities(patches, guides, options)
-        names = [str(g) for g in range(guides.shape[1] - 1)]
-        learned = self._learned(patches, sizes)
+        scores = self._score(patches, guides, order, present, sizes, partners, attention, generator)
         selection = select(
-            patches, learned, sims, present, options, names=names, training=self.training, generator=generator
+            patches, scores, options, self.tau.value, training=self.training, generator=generator
         )
         selection = replace(selection, scores=name_guides(selection.scores, order, self.modalities))
         if options.merge == "none":
@@ -144,11 +177,53 @@ class MultiModalSlimmer(nn.Module):
         merged, weights = self._merge(selection, sizes)
         return finish(merged, (selection,), (weights,), options)
 
+    def _score(
+        self,
+        patches: Tensor,
+        guides: Tensor,
+        order: Tensor,
+        present: Tensor | None,
+        sizes: tuple[int, ...],
+        partners: Tensor | None,
+        attention: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> PatchScores:
+        """Scores of patches (R, N, C); guides (R, M, C) with the own one first."""
+        options = self.options
+        R, N, _ = patches.shape
+        if "random" in options.used:
+            everything = torch.arange(N, device=patches.device).expand(R, N)
+            drawn = random_scores(everything, order[:, :1], 0, self.training, generator)
+            return PatchScores(drawn, {"random": drawn})
+        query = self._query(patches, guides[:, 1:], present, sizes)
+        if options.own == "mean":
+            guides = torch.cat([patches.mean(1, keepdim=True), guides[:, 1:]], 1)
+        contrasts = None
+        if partners is not None and partners.shape[1]:
+            contrasts = of_others(own_contrast(patches, options), partners, present, options.normalise)
+        return score_stream(
+            patches,
+            guide_similarities(patches, guides, options),
+            options,
+            learned=self._learned(patches, sizes),
+            attention=attention,
+            others_contrast=contrasts,
+            query=query,
+            present=present,
+            names=[str(g) for g in range(guides.shape[1] - 1)],
+        )
+
     def _learned(self, patches: Tensor, sizes: tuple[int, ...]) -> Tensor | None:
         """(R, N, C) -> (R, N), each row by the scorer of its modality."""
         if not self.scorers:
             return None
         return torch.cat([scorer(rows) for scorer, rows in by_module(self.scorers, patches, sizes)])
+
+    def _query(
+        self, patches: Tensor, guides: Tensor, present: Tensor | None, sizes: tuple[int, ...]
+    ) -> Tensor | None:
+        """Patches (R, N, C) as asked for by the guides (R, G, C) -> (R, N)."""
+        return asked_scores(self.queries, patches, guides, present, sizes) if self.queries else None
 
     def _merge(self, selection: Selection, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Kept (R, K, C) -> merged (R, N_c, C) and weights (R, N_c, K), by the merger of each modality."""
@@ -180,6 +255,29 @@ def by_module(modules: nn.ModuleDict, rows: Tensor, sizes: tuple[int, ...]) -> l
     if SHARED in modules:
         return [(modules[SHARED], rows)]
     return list(zip(modules.values(), torch.split(rows, list(sizes)), strict=True))
+
+
+def asked_scores(
+    queries: nn.ModuleDict, patches: Tensor, guides: Tensor, present: Tensor | None, sizes: tuple[int, ...]
+) -> Tensor:
+    """Scores (R, N) of patches (R, N, C) by the `PatchQuery` of each row's modality."""
+    there = guides.new_ones(guides.shape[:2], dtype=torch.bool) if present is None else present
+    parts = (by_module(queries, rows, sizes) for rows in (patches, guides, there))
+    return torch.cat([query(p, g, t) for (query, p), (_, g), (_, t) in zip(*parts, strict=True)])
+
+
+def other_rows(packing: Packing, order: Tensor) -> Tensor:
+    """(R, G): rows of the sample's other modalities, as in the order (R, M) of the guides; 0 if absent."""
+    R = len(packing.sample)
+    numbers = packing.unpack(torch.arange(R, device=order.device))  # (B, M)
+    return numbers[packing.sample[:, None], order][:, 1:]
+
+
+def of_others(values: Tensor, partners: Tensor, present: Tensor | None, normalise: str) -> Tensor:
+    """What others say of the same places: values (R, N), partners (R, G) -> (R, G, N), zero where absent."""
+    values = min_max(values) if normalise == "minmax" else values
+    found = values[partners]
+    return found if present is None else found.masked_fill(~present[..., None], 0.0)
 
 
 def unpack(slimmed: Slimmed, packing: Packing) -> Slimmed:

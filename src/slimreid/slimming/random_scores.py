@@ -19,3 +19,12 @@ def fixed_scores(patch: Tensor, stream: Tensor, stage: int) -> Tensor:
         mixed = ((mixed ^ (mixed >> 16)) & _MASK) * 0x45D9F3B & _MASK
     # 24 bits are what a float32 holds exactly.
     return (mixed >> 8).to(torch.float32) / 2**24
+
+
+def random_scores(
+    patch: Tensor, stream: Tensor, stage: int, training: bool, generator: torch.Generator | None = None
+) -> Tensor:
+    """Scores (B, N) by chance: drawn anew while training, `fixed_scores` in test."""
+    if training:
+        return torch.rand(patch.shape, device=patch.device, generator=generator)
+    return fixed_scores(patch, stream, stage)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from slimreid.errors import ConfigError, ModelError
 
-SOURCES = ("learned", "own", "attention", "random")
+SOURCES = ("learned", "own", "attention", "contrast", "others_contrast", "query", "random")
 """Sources of a score that are no guides; no guide may have such a name."""
 _EPS = 1e-8
 _TINY_NORM = 1e-12
@@ -23,7 +23,7 @@ class PatchScores:
 
     total: Tensor
     sources: dict[str, Tensor]
-    """`learned`, `own`, `attention` as used, and one entry per guide; zeros where a guide is absent."""
+    """What of `SOURCES` was used, and one entry per guide; zeros where a guide is absent."""
 
 
 def inverse_norm(vectors: Tensor) -> Tensor:
@@ -54,6 +54,18 @@ def similarities(patches: Tensor, vectors: Tensor, kind: str = "cosine") -> Tens
             return cosine
         products = torch.bmm(vectors.to(patches.dtype), patches.transpose(1, 2))  # (B, G, N)
         return products.to(torch.promote_types(products.dtype, torch.float32)) / C
+
+
+def contrast(patches: Tensor) -> Tensor:
+    """How far each patch is from the mean patch of its image, (B, N, C) -> (B, N) in at least float32.
+
+    Most patches show the background, so the mean does, and what stands out from it is the object.
+    """
+    with torch.autocast(patches.device.type, enabled=False):
+        apart = patches - patches.mean(1, keepdim=True)
+        dtype = torch.promote_types(patches.dtype, torch.float32)
+        length: Tensor = torch.linalg.vector_norm(apart, dim=-1, dtype=dtype)
+        return length
 
 
 class _Cosine(torch.autograd.Function):
@@ -111,6 +123,9 @@ def score_patches(
     guides: Tensor,
     *,
     attention: Tensor | None = None,
+    contrast: Tensor | None = None,
+    others_contrast: Tensor | None = None,
+    query: Tensor | None = None,
     present: Tensor | None = None,
     names: Sequence[str] = (),
     beta: float = 0.25,
@@ -119,12 +134,13 @@ def score_patches(
 ) -> PatchScores:
     """Combine the sources of evidence into one score per patch.
 
-    learned (B, N) in [0, 1] or None, own (B, N) or None and guides (B, G, N) raw similarities, present
-    (B, G) bool or None for all, attention (B, N) paid to each patch or None. `weighted`:
-    (1 − 2β)·learned + 2β·mean(guides present) + 2β·own + 2β·attention, where a term without a source
-    falls away; `sum`: the plain sum of all sources. `normalise` is `minmax` or `none`; `names` label the
-    guides (`guide0`, … by default). Raises `ModelError` on shapes that do not fit, and `ConfigError` on
-    names that clash.
+    learned and query (B, N) in [0, 1]; own, attention and contrast (B, N) raw; each of them or None.
+    guides (B, G, N) raw similarities, present (B, G) bool or None for all; others_contrast (B, G', N), the
+    contrast of the same places in the others, already normalised and zero where absent. `weighted`:
+    (1 − 2β)·learned + 2β·(mean of the guides present + mean of the others' contrasts + own + attention +
+    contrast + query), where a term without a source falls away; `sum`: the plain sum of all sources.
+    `normalise` is `minmax` or `none`; `names` label the guides (`guide0`, … by default). Raises `ModelError`
+    on shapes that do not fit, and `ConfigError` on names that clash.
     """
     B, G, N = guides.shape
     labels = list(names) or [f"guide{g}" for g in range(G)]
@@ -132,31 +148,39 @@ def score_patches(
         raise ConfigError(
             f"names of {G} guides must be as many different ones, and not {' or '.join(SOURCES)}: {labels}"
         )
-    singles = {"learned": learned, "own": own, "attention": attention}
+    singles = {"learned": learned, "own": own, "attention": attention, "contrast": contrast, "query": query}
     given = {name: value for name, value in singles.items() if value is not None}
     if any(value.shape != (B, N) for value in given.values()):
         shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in given.items())
         raise ModelError(f"own and learned scores must be ({B}, {N}) like the guides, not {shapes}")
+    count = max(G, 0 if others_contrast is None else others_contrast.shape[1])
+    present = present if count else None
     if present is not None:
-        check_presence(present, B, G)
+        check_presence(present, B, count)
     if normalise == "minmax":
         guides = min_max(guides)
-        given = {name: value if name == "learned" else min_max(value) for name, value in given.items()}
-    if present is not None:
+        given = {n: v if n in ("learned", "query") else min_max(v) for n, v in given.items()}
+    weighted = combine == "weighted"
+    if present is not None and G:
         guides = guides.masked_fill(~present[..., None], 0.0)
-
-    guided = guides.sum(1)
-    if combine == "weighted":
-        count: Tensor | int = max(G, 1) if present is None else present.sum(1, keepdim=True).clamp_min(1)
-        guided = guided / count
-    total = guided
-    for name in ("own", "attention"):
-        total = total + given[name] if name in given else total
-    if combine == "weighted":
+    if others_contrast is not None:
+        given["others_contrast"] = _over_guides(others_contrast, present, weighted)
+    total = _over_guides(guides, present if G else None, weighted)
+    for name in given:
+        total = total if name == "learned" else total + given[name]
+    if weighted:
         total = 2 * beta * total
     if learned is not None:
-        total = (1 - 2 * beta) * learned + total if combine == "weighted" else total + learned
+        total = (1 - 2 * beta) * learned + total if weighted else total + learned
     return PatchScores(total, {**given, **dict(zip(labels, guides.unbind(1), strict=True))})
+
+
+def _over_guides(values: Tensor, present: Tensor | None, mean: bool) -> Tensor:
+    """Mean over the guides present, or the sum: (B, G, N), zero where absent -> (B, N)."""
+    total = values.sum(1)
+    if not mean:
+        return total
+    return total / (max(values.shape[1], 1) if present is None else present.sum(1, keepdim=True).clamp_min(1))
 
 
 class PatchScorer(nn.Module):
@@ -171,3 +195,29 @@ class PatchScorer(nn.Module):
         """Scores in [0, 1], in at least float32."""
         logits: Tensor = self.mlp(patches).squeeze(-1)
         return logits.to(torch.promote_types(logits.dtype, torch.float32)).sigmoid()
+
+
+class PatchQuery(nn.Module):
+    """A score that the other streams ask for: their vectors make one query, every patch is a key.
+
+    query = mean over the guides present of Linear(LayerNorm(guide)), key = Linear(patch), both of `width`
+    channels; the score is sigmoid(query · key / √width), and 0 for a row without any guide.
+    """
+
+    def __init__(self, dim: int, width: int = 64) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.query = nn.Linear(dim, width)
+        self.key = nn.Linear(dim, width)
+
+    def forward(self, patches: Tensor, guides: Tensor, present: Tensor | None = None) -> Tensor:
+        """patches (B, N, C), guides (B, G, C), present (B, G) bool -> scores (B, N) in at least float32."""
+        asked = self.query(self.norm(guides))  # (B, G, W)
+        there = guides.new_ones(guides.shape[:2]) if present is None else present.to(asked.dtype)
+        count = there.sum(1)  # (B,)
+        # A product instead of a choice: all parameters are in the graph even when nothing is present.
+        query = (asked * there[..., None]).sum(1) / count.clamp_min(1)[:, None]
+        logits = torch.bmm(self.key(patches), query[..., None]).squeeze(-1)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) * query.shape[-1] ** -0.5
+        scores: Tensor = logits.sigmoid() * (count > 0).to(logits.dtype)[:, None]
+        return scores

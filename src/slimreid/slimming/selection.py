@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from slimreid.errors import ConfigError, ModelError
-from slimreid.slimming.estimators import decide
+from slimreid.slimming.estimators import Temperature, decide, soft_mask
 
 
 @dataclass(frozen=True)
@@ -128,16 +128,21 @@ def keep_top_patches(
     *,
     scores: Mapping[str, Tensor] | None = None,
     estimator: str = "topk",
-    tau: float = 1.0,
+    tau: Temperature = 1.0,
+    noise: bool = True,
     training: bool = False,
     generator: torch.Generator | None = None,
     zero_leftover: bool = False,
+    soft: bool = False,
+    weigh: bool = False,
 ) -> Selection:
     """Keep the best max(1, ceil(N · keep_ratio)) patches and fuse the others into one token.
 
     patches (B, N, C), score (B, N) -> `Selection`. `scores` (per source) are only passed on.
-    `zero_leftover` gives a zero token where nothing is dropped, instead of None. Raises `ModelError`
-    when the shapes do not fit or there is no patch, `ConfigError` for options out of range.
+    `zero_leftover` gives a zero token where nothing is dropped, instead of None. With `soft`, nothing is
+    dropped while training: see `weigh_all_patches`. With `weigh`, kept patches are multiplied by their D,
+    which is 1 but has a gradient. Raises `ModelError` when the shapes do not fit or there is no patch,
+    `ConfigError` for options out of range.
     """
     if patches.ndim != 3 or score.shape != patches.shape[:2] or patches.shape[1] == 0:
         raise ModelError(
@@ -146,11 +151,37 @@ def keep_top_patches(
         )
     B, N, C = patches.shape
     K = kept_count(N, keep_ratio)
+    if soft and training and K < N:
+        mask = soft_mask(score, K, estimator, tau, noise=noise, generator=generator)
+        return weigh_all_patches(patches, score, mask, scores)
     index = stable_top(score, K)
-    decision = decide(score, index, estimator=estimator, tau=tau, training=training, generator=generator)
+    decision = decide(
+        score, index, estimator=estimator, tau=tau, noise=noise, training=training, generator=generator
+    )
     leftover: Tensor | None
     if K < N:
         kept, leftover = split_patches(patches, score, index)
     else:
         kept, leftover = take(patches, index), patches.new_zeros(B, 1, C) if zero_leftover else None
+    if weigh:
+        kept = kept * decision.gather(1, index)[..., None].to(kept.dtype)
     return Selection(index, kept, decision, score, leftover, dict(scores or {}))
+
+
+def weigh_all_patches(
+    patches: Tensor, score: Tensor, mask: Tensor, scores: Mapping[str, Tensor] | None = None
+) -> Selection:
+    """A choice that drops nothing: every patch is kept by its weight in `mask`, and left over by the rest.
+
+    patches (B, N, C), score and mask (B, N), mask in [0, 1] -> `Selection` of all N patches in their order,
+    with D = mask. The leftover is the softmax over the scores plus log(1 − mask): for a mask of zeros and
+    ones it is that of the hard choice.
+    """
+    B, N, _ = patches.shape
+    tiny, near = torch.finfo(mask.dtype).tiny, 1 - torch.finfo(mask.dtype).eps
+    # Held off 0 and 1, where the logarithm of one side is infinite and has no gradient.
+    mask = mask.clamp(tiny, near)
+    weights = (score + torch.log1p(-mask)).softmax(-1)
+    everything = torch.arange(N, device=patches.device).expand(B, N)
+    leftover = torch.bmm(weights[:, None].to(patches.dtype), patches)
+    return Selection(everything, patches, mask, score, leftover, dict(scores or {}))

@@ -10,11 +10,22 @@ import torch
 from torch import Tensor, nn
 
 from slimreid.errors import ConfigError, ModelError
+from slimreid.slimming.estimators import Temperature
 from slimreid.slimming.losses import ratio_loss
 from slimreid.slimming.merging import DualPatchMerger, PatchMerger, merged_count
 from slimreid.slimming.presets import DEFAULT, SlimmingOptions, slimming_options
-from slimreid.slimming.scoring import PatchScorer, check_presence, score_patches, similarities
+from slimreid.slimming.random_scores import random_scores
+from slimreid.slimming.scoring import (
+    PatchQuery,
+    PatchScorer,
+    PatchScores,
+    check_presence,
+    contrast,
+    score_patches,
+    similarities,
+)
 from slimreid.slimming.selection import Selection, keep_top_patches
+from slimreid.slimming.temperature import AnnealedTau
 
 
 @dataclass(frozen=True)
@@ -53,44 +64,84 @@ def token_count(options: SlimmingOptions, num_patches: int | None, merged_tokens
 
 
 def guide_similarities(patches: Tensor, vectors: Tensor, options: SlimmingOptions) -> Tensor:
-    """Raw similarities (B, G, N) as the options want them, with or without gradient."""
+    """Raw similarities (B, G, N) as the options want them, with or without gradient; zero if none is used."""
+    if not {"own", "others"} & set(options.used):
+        return patches.new_zeros(*vectors.shape[:2], patches.shape[1])
     if not options.similarity_gradient:
         patches, vectors = patches.detach(), vectors.detach()
+    if options.centre:
+        mean = patches.mean(1, keepdim=True)
+        patches, vectors = patches - mean, vectors - mean
     return similarities(patches, vectors, options.similarity)
 
 
-def select(
+def own_contrast(patches: Tensor, options: SlimmingOptions) -> Tensor:
+    """Raw contrasts (B, N) of patches (B, N, C), with or without gradient."""
+    return contrast(patches if options.similarity_gradient else patches.detach())
+
+
+def score_stream(
     patches: Tensor,
-    learned: Tensor | None,
     sims: Tensor,
-    present: Tensor | None,
     options: SlimmingOptions,
     *,
+    learned: Tensor | None = None,
+    attention: Tensor | None = None,
+    others_contrast: Tensor | None = None,
+    query: Tensor | None = None,
+    present: Tensor | None = None,
     names: Sequence[str] = (),
-    training: bool = False,
-    generator: torch.Generator | None = None,
-) -> Selection:
-    """Score and keep: patches (B, N, C), learned (B, N), sims (B, 1 + G, N) with the own one first."""
-    scores = score_patches(
+) -> PatchScores:
+    """The score of patches (B, N, C) from the sources that take part.
+
+    sims (B, 1 + G, N) with the own similarity first; the rest as in `score_patches`. Raises `ModelError` when
+    attention is a source but was not given.
+    """
+    used = options.used
+    if "attention" in used:
+        if attention is None:
+            raise ModelError("'attention' is among the sources of the score, but none was given")
+        attention = attention if options.similarity_gradient else attention.detach()
+    others = "others" in used
+    return score_patches(
         learned,
-        sims[:, 0],
-        sims[:, 1:],
+        sims[:, 0] if "own" in used else None,
+        sims[:, 1:] if others else sims[:, :0],
+        attention=attention if "attention" in used else None,
+        contrast=own_contrast(patches, options) if "contrast" in used else None,
+        others_contrast=others_contrast,
+        query=query,
         present=present,
-        names=names,
+        names=names if others else (),
         beta=options.beta,
         normalise=options.normalise,
         combine=options.combine,
     )
+
+
+def select(
+    patches: Tensor,
+    scores: PatchScores,
+    options: SlimmingOptions,
+    tau: Temperature,
+    *,
+    training: bool = False,
+    generator: torch.Generator | None = None,
+) -> Selection:
+    """Keep patches (B, N, C) by their scores, as the options say."""
     return keep_top_patches(
         patches if options.selection_gradient else patches.detach(),
         scores.total if options.selection_gradient else scores.total.detach(),
         options.keep_ratio,
         scores=scores.sources,
         estimator=options.estimator,
-        tau=options.tau,
+        tau=tau,
+        noise=options.noise,
         training=training,
         generator=generator,
         zero_leftover=options.zero_leftover,
+        soft=options.selection == "soft",
+        weigh=options.weigh_kept,
     )
 
 
@@ -136,8 +187,13 @@ class PatchSlimmer(nn.Module):
     ) -> None:
         super().__init__()
         self.options = options = slimming_options(preset, **changes)
+        if "others_contrast" in options.used:
+            raise ConfigError("sources: 'others_contrast' needs the patches of others; use MultiModalSlimmer")
         scorers = 2 if options.merge == "dual" and options.branch_scorers == "own" else 1
-        self.scorers = nn.ModuleList(PatchScorer(dim) for _ in range(scorers if options.learned else 0))
+        learned = "learned" in options.used
+        self.scorers = nn.ModuleList(PatchScorer(dim) for _ in range(scorers if learned else 0))
+        self.query = PatchQuery(dim) if "query" in options.used else None
+        self.tau = AnnealedTau(options)
         self.merger: PatchMerger | DualPatchMerger | None = None
         self.merged_tokens = token_count(options, num_patches, merged_tokens)
         if options.merge != "none":
@@ -151,13 +207,15 @@ class PatchSlimmer(nn.Module):
         guides: Tensor | None = None,
         present: Tensor | None = None,
         *,
+        attention: Tensor | None = None,
         names: Sequence[str] = (),
         generator: torch.Generator | None = None,
     ) -> Slimmed:
         """patches (B, N, C), own (B, C), guides (B, G, C), present (B, G) bool -> `Slimmed`.
 
-        `own` is left out where the preset takes the mean of the patches. `names` label the guides in
-        `selection.scores`. Raises `ModelError` on missing vectors or shapes that do not fit.
+        `own` is left out where the preset takes the mean of the patches; `attention` (B, N) is needed where
+        it is a source. `names` label the guides in `selection.scores`. Raises `ModelError` on missing vectors
+        or shapes that do not fit.
         """
         if patches.ndim != 3 or patches.shape[1] == 0:
             raise ModelError(f"patches must be (B, N, C) with N ≥ 1, not {tuple(patches.shape)}")
@@ -173,7 +231,17 @@ class PatchSlimmer(nn.Module):
             # An absent vector may hold anything, also NaN, which zero weight would not stop.
             guides = guides.masked_fill(~present[..., None], 0.0)
         sims = guide_similarities(patches, torch.cat([own[:, None], guides], 1), self.options)
-        return self.slim(patches, sims[:, 0], sims[:, 1:], present, names=names, generator=generator)
+        query = None if self.query is None else self.query(patches, guides, present)
+        return self.slim(
+            patches,
+            sims[:, 0],
+            sims[:, 1:],
+            present,
+            query=query,
+            attention=attention,
+            names=names,
+            generator=generator,
+        )
 
     def slim(
         self,
@@ -182,35 +250,60 @@ class PatchSlimmer(nn.Module):
         guides: Tensor,
         present: Tensor | None = None,
         *,
+        query: Tensor | None = None,
+        attention: Tensor | None = None,
         names: Sequence[str] = (),
         generator: torch.Generator | None = None,
     ) -> Slimmed:
-        """The same from ready similarities: own (B, N), guides (B, G, N)."""
-        options = self.options
+        """The same from ready similarities: own (B, N), guides (B, G, N), query and attention (B, N)."""
         sims = torch.cat([own[:, None], guides], 1)
-        selections = []
-        for branch in range(options.branches):
-            chosen, chosen_present, chosen_names = sims, present, names
-            if options.branches == 2 and options.branch_guides == "one":
-                if guides.shape[1] != 2:
-                    raise ModelError(f"one guide for each of two choices: 2 guides, not {guides.shape[1]}")
-                chosen = torch.stack([own, guides[:, branch]], 1)
-                chosen_present = None if present is None else present[:, branch : branch + 1]
-                chosen_names = names[branch : branch + 1]
+        return self._merge(
+            [
+                self._select(branch, patches, sims, present, query, attention, names, generator)
+                for branch in range(self.options.branches)
+            ]
+        )
+
+    def set_progress(self, progress: float) -> None:
+        """How much of training is done, 0 to 1: the temperature follows."""
+        self.tau.set_progress(progress)
+
+    def _select(
+        self,
+        branch: int,
+        patches: Tensor,
+        sims: Tensor,
+        present: Tensor | None,
+        query: Tensor | None,
+        attention: Tensor | None,
+        names: Sequence[str],
+        generator: torch.Generator | None,
+    ) -> Selection:
+        """The choice of one branch, from similarities (B, 1 + G, N) with the own one first."""
+        options = self.options
+        if options.branches == 2 and options.branch_guides == "one":
+            if sims.shape[1] != 3:
+                raise ModelError(f"one guide for each of two choices: 2 guides, not {sims.shape[1] - 1}")
+            sims = sims[:, [0, 1 + branch]]
+            present = None if present is None else present[:, branch : branch + 1]
+            names = names[branch : branch + 1]
+        if "random" in options.used:
+            everything = torch.arange(patches.shape[1], device=patches.device).expand(patches.shape[:2])
+            drawn = random_scores(everything, everything[:, :1] * 0, 0, self.training, generator)
+            scores = PatchScores(drawn, {"random": drawn})
+        else:
             learned = self.scorers[min(branch, len(self.scorers) - 1)](patches) if self.scorers else None
-            selections.append(
-                select(
-                    patches,
-                    learned,
-                    chosen,
-                    chosen_present,
-                    options,
-                    names=chosen_names,
-                    training=self.training,
-                    generator=generator,
-                )
+            scores = score_stream(
+                patches,
+                sims,
+                options,
+                learned=learned,
+                attention=attention,
+                query=query,
+                present=present,
+                names=names,
             )
-        return self._merge(selections)
+        return select(patches, scores, options, self.tau.value, training=self.training, generator=generator)
 
     def _merge(self, selections: list[Selection]) -> Slimmed:
         decisions = [merge_decision(s, self.options) for s in selections]

@@ -1,0 +1,44 @@
+"""True masks of objects, where a dataset has them: which part of each patch shows the object."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from slimreid.data.manifest import Manifest, Sample
+from slimreid.errors import DataError
+
+MASKS = "masks"
+"""Folder beside the manifest."""
+
+
+def mask_file(manifest: Manifest, sample: Sample) -> Path:
+    """Where the mask of a sample would be: `masks/test/x.png` for the image `test/RGB/x.jpg`."""
+    first = PurePosixPath(next(iter(sample.images.values())).path)
+    return manifest.root / MASKS / first.parent.parent / f"{first.stem}.png"
+
+
+def read_mask(manifest: Manifest, sample: Sample) -> Image.Image | None:
+    """The mask of a sample, 255 where the object shows; None where there is none.
+
+    Raises `DataError` for a file that is no image.
+    """
+    path = mask_file(manifest, sample)
+    if not path.is_file():
+        return None
+    try:
+        with Image.open(path) as image:
+            mask: Image.Image = image.convert("L")
+            return mask
+    except OSError as error:
+        raise DataError(f"{path}: not a readable mask ({error}); remove it or write it again") from None
+
+
+def object_shares(mask: Image.Image, grid: tuple[int, int]) -> NDArray[np.float64]:
+    """Share of each patch that shows the object, (N,) in [0, 1], for a grid (down, across) over the image."""
+    shown = Image.fromarray((np.asarray(mask) >= 128).astype(np.float32))
+    cells = shown.resize((grid[1], grid[0]), Image.Resampling.BOX)
+    return np.clip(np.asarray(cells, dtype=np.float64).ravel(), 0.0, 1.0)
