@@ -57,24 +57,25 @@ def make_files(folder: Path, samples: int, size: tuple[int, int]) -> Manifest:
 def pillow_sample(manifest: Manifest, sample: Sample, config: TransformConfig) -> list[torch.Tensor]:
     """The usual way: every modality decoded, resized and augmented by itself."""
     tensors = []
+    (height, width), pad = config.size, config.pad
     for image in sample.images.values():
         picture = Image.open(manifest.file(image)).convert("RGB")
-        picture = picture.resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC)
+        picture = picture.resize((width, height), Image.Resampling.BICUBIC)
         if random.random() < config.flip:
             picture = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        padded = Image.new("RGB", (WIDTH + 2 * PAD, HEIGHT + 2 * PAD))
-        padded.paste(picture, (PAD, PAD))
-        left, top = random.randint(0, 2 * PAD), random.randint(0, 2 * PAD)
-        picture = padded.crop((left, top, left + WIDTH, top + HEIGHT))
+        padded = Image.new("RGB", (width + 2 * pad, height + 2 * pad))
+        padded.paste(picture, (pad, pad))
+        left, top = random.randint(0, 2 * pad), random.randint(0, 2 * pad)
+        picture = padded.crop((left, top, left + width, top + height))
         x = torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous().float().div(255)
         x = (x - torch.tensor([0.5] * 3)[:, None, None]) / torch.tensor([0.5] * 3)[:, None, None]
         if random.random() < config.erase:
             for _ in range(10):
-                area = random.uniform(*config.erase_area) * HEIGHT * WIDTH
+                area = random.uniform(*config.erase_area) * height * width
                 ratio = math.exp(random.uniform(*(math.log(a) for a in config.erase_aspect)))
                 h, w = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-                if h < HEIGHT and w < WIDTH:
-                    y, z = random.randint(0, HEIGHT - h), random.randint(0, WIDTH - w)
+                if h < height and w < width:
+                    y, z = random.randint(0, height - h), random.randint(0, width - w)
                     x[:, y : y + h, z : z + w] = torch.empty(3, h, w).normal_()
                     break
         tensors.append(x)

@@ -7,7 +7,9 @@ after the other with everyday torch operations, finds hard triplets with masks a
 comes.
 Before measuring, both must give the same loss on the same batch. Steps alternate; medians are reported.
 
-    python benchmarks/training.py [--rounds 7] [--threads 1] [--json]
+With `--one` it is the Market-1501 recipe instead: `baseline` in one spectrum, 192×96, P×K = 12×4.
+
+    python benchmarks/training.py [--one] [--rounds 7] [--threads 1] [--json]
 """
 
 from __future__ import annotations
@@ -27,7 +29,16 @@ from torch import Tensor
 
 from data_loading import make_files, pillow_sample
 from plain_vit import PlainViT
-from slimreid.config import BatchConfig, Config, DataConfig, ModelConfig, OptimConfig, TransformConfig
+from slimreid.config import (
+    BatchConfig,
+    Config,
+    DataConfig,
+    LossConfig,
+    ModelConfig,
+    OptimConfig,
+    TransformConfig,
+)
+from slimreid.config_io import load_config
 from slimreid.console import console, table
 from slimreid.data.loader import BatchLoader, train_loader
 from slimreid.data.manifest import Manifest
@@ -37,13 +48,14 @@ from slimreid.models.reid_model import ReIDModel
 from slimreid.training.losses import ReIDLoss
 from slimreid.training.optimizer import make_optimizer, parameter_groups
 
-CONFIG = Config(
+THREE = Config(
     data=DataConfig(workers=0),
     transforms=TransformConfig(height=256, width=128),
     batch=BatchConfig(identities=8, images=4),
     model=ModelConfig(backbone="vit_tiny"),
     optim=OptimConfig(name="adamw", lr=1e-3, backbone_lr=1e-4),
 )
+MARKET = Path(__file__).parents[1] / "configs" / "market1501" / "baseline.yaml"
 IDENTITIES, IMAGES = 16, 4
 Batch = tuple[dict[str, Tensor], Tensor]
 
@@ -79,33 +91,40 @@ def hard_triplet(features: Tensor, identity: Tensor) -> Tensor:
     return F.softplus(farthest - nearest).mean()
 
 
-def plain_loss(model: ReIDModel, vit: PlainViT, images: Mapping[str, Tensor], identity: Tensor) -> Tensor:
+def plain_loss(
+    model: ReIDModel, vit: PlainViT, loss: LossConfig, images: Mapping[str, Tensor], identity: Tensor
+) -> Tensor:
     """The total loss with one pass per modality."""
     patches, vectors = {}, {}
     for name, image in images.items():
         tokens = vit(image)
         patches[name], vectors[name] = tokens[:, 1:], tokens[:, 0]
+    tokens = patches
+    if model.fusion == "sdtps":
+        tokens = {name: slim_one(model, name, patches[name], vectors) for name in patches}
     features = {
         "original": torch.cat(list(vectors.values()), 1),
-        "slimmed": torch.cat([slim_one(model, n, patches[n], vectors).mean(1) for n in patches], 1),
+        model.second: torch.cat([t.mean(1) for t in tokens.values()], 1),
     }
     total = identity.new_zeros((), dtype=torch.float32)
     for name, feature in features.items():
-        _, logits = model.heads[name](feature)
-        total = total + CONFIG.loss.identity_weight * F.cross_entropy(logits, identity, label_smoothing=0.1)
-        total = total + CONFIG.loss.metric_weight * hard_triplet(feature, identity)
+        after, logits = model.heads[name](feature)
+        measured = after if loss.metric_feature == "after" else feature
+        smoothing = loss.label_smoothing
+        total = total + loss.identity_weight * F.cross_entropy(logits, identity, label_smoothing=smoothing)
+        total = total + loss.metric_weight * hard_triplet(measured, identity)
     return total
 
 
-def pillow_batches(manifest: Manifest) -> Iterator[Batch]:
+def pillow_batches(config: Config, manifest: Manifest) -> Iterator[Batch]:
     """P × K batches for ever, each sample loaded by the Pillow loop."""
     codes = [int(sample.identity) for sample in manifest.samples]
-    sampler = IdentitySampler(codes, CONFIG.batch.identities, CONFIG.batch.images)
+    sampler = IdentitySampler(codes, config.batch.identities, config.batch.images)
     epoch = 0
     while True:
         sampler.set_epoch(epoch)
         for keys in sampler:
-            samples = [pillow_sample(manifest, manifest.samples[k.sample], CONFIG.transforms) for k in keys]
+            samples = [pillow_sample(manifest, manifest.samples[k.sample], config.transforms) for k in keys]
             images = {
                 name: torch.stack([s[m] for s in samples]) for m, name in enumerate(manifest.modalities)
             }
@@ -123,35 +142,38 @@ def our_batches(loader: BatchLoader) -> Iterator[Batch]:
         epoch += 1
 
 
-def build(manifest: Manifest) -> ReIDModel:
+def build(config: Config, manifest: Manifest) -> ReIDModel:
     torch.manual_seed(0)
-    return build_model(CONFIG.model, CONFIG.transforms.size, manifest.modalities, IDENTITIES).train()
+    return build_model(config.model, config.transforms.size, manifest.modalities, IDENTITIES).train()
 
 
-def measure(manifest: Manifest, rounds: int) -> dict[str, dict[str, float]]:
+def measure(config: Config, manifest: Manifest, rounds: int) -> dict[str, dict[str, float]]:
     """Median seconds of loading and of the model step, per way."""
-    ours, plain = build(manifest), build(manifest)
+    ours, plain = build(config, manifest), build(config, manifest)
     vit = PlainViT(plain.backbone)
-    criterion = ReIDLoss(CONFIG.loss, ours.branch_weights)
+    criterion = ReIDLoss(config.loss, ours.branch_weights)
 
     def our_loss(images: Mapping[str, Tensor], identity: Tensor) -> Tensor:
         return criterion(ours(images), identity)["total"]
 
-    images, identity = next(our_batches(train_loader(CONFIG, manifest)))
+    images, identity = next(our_batches(train_loader(config, manifest)))
     with torch.no_grad():
         torch.testing.assert_close(
-            our_loss(images, identity), plain_loss(plain, vit, images, identity), rtol=1e-4, atol=0
+            our_loss(images, identity),
+            plain_loss(plain, vit, config.loss, images, identity),
+            rtol=1e-4,
+            atol=0,
         )
     ways: dict[str, tuple[Iterator[Batch], Callable[..., Tensor], torch.optim.Optimizer]] = {
         "straightforward": (
-            pillow_batches(manifest),
-            lambda images, identity: plain_loss(plain, vit, images, identity),
-            torch.optim.AdamW(parameter_groups(plain, CONFIG.optim)),
+            pillow_batches(config, manifest),
+            lambda images, identity: plain_loss(plain, vit, config.loss, images, identity),
+            torch.optim.AdamW(parameter_groups(plain, config.optim)),
         ),
         "slimreid": (
-            our_batches(train_loader(CONFIG, manifest)),
+            our_batches(train_loader(config, manifest)),
             our_loss,
-            make_optimizer(ours, CONFIG.optim),
+            make_optimizer(ours, config.optim),
         ),
     }
     seconds: dict[str, dict[str, list[float]]] = {name: {"load": [], "step": []} for name in ways}
@@ -181,27 +203,34 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--one", action="store_true", help="the recipe for Market-1501, one spectrum")
     options = parser.parse_args()
+    config = load_config([MARKET], ["data.workers=0"]) if options.one else THREE
     torch.set_num_threads(options.threads)
     with tempfile.TemporaryDirectory() as folder:
-        made = make_files(Path(folder), IDENTITIES * IMAGES, CONFIG.transforms.size)
-        manifest = made.with_samples(
-            replace(sample, identity=str(number // IMAGES)) for number, sample in enumerate(made.samples)
+        made = make_files(Path(folder), IDENTITIES * IMAGES, config.transforms.size)
+        names = config.data.modalities or made.modalities
+        samples = (
+            replace(sample, identity=str(number // IMAGES), images={n: sample.images[n] for n in names})
+            for number, sample in enumerate(made.samples)
         )
-        results = measure(manifest, options.rounds)
-    triples = CONFIG.batch.identities * CONFIG.batch.images
+        manifest = replace(made.with_samples(samples), modalities=tuple(names))
+        results = measure(config, manifest, options.rounds)
+    triples = config.batch.identities * config.batch.images
     for times in results.values():
-        times["triples_per_second"] = triples / times["total"]
+        times["samples_per_second"] = triples / times["total"]
         times["ratio"] = results["straightforward"]["total"] / times["total"]
     if options.json:
         print(json.dumps(results, indent=2))
         return
     rows = [
-        (name, f"{t['load']:.2f}", f"{t['step']:.2f}", f"{t['triples_per_second']:.1f}", f"{t['ratio']:.2f}×")
+        (name, f"{t['load']:.2f}", f"{t['step']:.2f}", f"{t['samples_per_second']:.1f}", f"{t['ratio']:.2f}×")
         for name, t in results.items()
     ]
-    title = f"sdtps on vit_tiny, 256×128, {triples} triples a step, {options.threads} threads"
-    console.print(table(["way", "load s", "step s", "triples/s", "ratio"], rows, title))
+    height, width = config.transforms.size
+    what = f"{config.model.fusion} on {config.model.backbone}, {height}×{width}, {'+'.join(names)}"
+    title = f"{what}, {triples} samples a step, {options.threads} threads"
+    console.print(table(["way", "load s", "step s", "samples/s", "ratio"], rows, title))
 
 
 if __name__ == "__main__":
