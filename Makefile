@@ -51,6 +51,7 @@ bench: $(DEV) ## Run all benchmarks
 
 experiments: $(INSTALLED) ## Run every experiment of docs/results.md, as far as not done (ARGS='--list')
 	@$(BIN)/python experiments/run.py $(ARGS)
+	@case '$(ARGS)' in '') $(BIN)/python experiments/old_mask.py;; esac
 	@$(BIN)/python experiments/tables.py
 
 clean: ## Remove the virtual environment and everything generated

@@ -66,8 +66,7 @@ def test_shares_of_the_object_equal_the_loops(size, grid):
                     wide = min(x + 1, (c + 1) * size[1] / grid[1]) - max(x, c * size[1] / grid[1])
                     area += max(tall, 0) * max(wide, 0) * (mask[y, x] > 0)
             whole = size[0] / grid[0] * size[1] / grid[1]
-            # Resampling holds weights in fixed point.
-            assert found[r * grid[1] + c] == pytest.approx(area / whole, abs=0.01)
+            assert found[r * grid[1] + c] == pytest.approx(area / whole)
 
 
 def test_masks_lie_beside_the_images(tmp_path, write_csv, write_image):

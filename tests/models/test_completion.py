@@ -36,6 +36,8 @@ def ready() -> Completion:
     torch.manual_seed(0)
     module = Completion(6, NAMES)
     with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_(std=0.5)
         module.mean.normal_()
         module.variance.uniform_(0.5, 2.0)
     return module
@@ -148,7 +150,7 @@ def test_the_rest_of_the_model_does_not_notice():
     (first, losses, grads), (second, more, others) = outputs
     assert torch.equal(first.features["both"], second.features["both"])
     assert set(more) - set(losses) == {"completion"}
-    assert float(more["total"] - losses["total"]) == pytest.approx(float(more["completion"]), abs=1e-4)
+    assert (more["total"] - losses["total"]).item() == pytest.approx(more["completion"].item(), abs=1e-4)
     for name, grad in grads.items():
         assert (grad is None and others[name] is None) or torch.equal(grad, others[name]), name
 
@@ -174,13 +176,25 @@ def test_absent_blocks_are_predicted_in_test_in_both_branches(options):
         assert not torch.isclose(blocks[~PRESENT], others[~PRESENT]).all(1).any()
 
 
+def test_it_begins_as_the_mean_block_of_the_modality():
+    module = Completion(6, NAMES)
+    blocks = torch.randn(64, 3, 6) + 5
+    assert module.loss(blocks).item() == pytest.approx(63 / 64, abs=1e-3), "the variance of each channel"
+    filled = module(blocks, torch.tensor([[True, False, True]]).repeat(64, 1))
+    assert_close(filled[:, 1], blocks[:, 1].mean(0).expand(64, 6))
+
+
 def test_the_loss_is_seeded():
     model = make_model(completion=True).train()
+    state = {name: value.clone() for name, value in model.completion.state_dict().items()}
+    for name, value in state.items():
+        if "heads" in name:
+            value.normal_()
     found = []
     for seed in (0, 0, 1):
-        model.completion.load_state_dict(make_model(completion=True).completion.state_dict())
+        model.completion.load_state_dict(state)
         torch.manual_seed(seed)
-        found.append(float(model(images(), None, PRESENT).completion_loss))
+        found.append(model(images(), None, PRESENT).completion_loss.item())
     assert found[0] == found[1] != found[2]
 
 

@@ -14,6 +14,7 @@ from slimreid.models.reid_model import ReIDModel
 from slimreid.models.sizes import vit_config
 from slimreid.models.vit import ViT
 from slimreid.slimming import (
+    MultiModalSlimmer,
     PatchSlimmer,
     SlimmingOptions,
     annealed,
@@ -235,3 +236,28 @@ def test_no_selection_is_the_mean_of_all_patches():
 def test_ways_that_contradict_each_other_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         SlimmingOptions(**changes)
+
+
+def test_a_falling_temperature_is_compiled_once():
+    torch._dynamo.reset()
+    counts = []
+
+    def backend(graph, _):
+        counts.append(1)
+        return graph.forward
+
+    torch.manual_seed(0)
+    options = {"estimator": "gumbel", "noise": False, "tau": 2.0, "tau_final": 0.1}
+    slimmer = MultiModalSlimmer(
+        16, ("rgb", "nir"), num_patches=N, sources=("own", "query"), **options
+    ).train()
+    patches, vectors = streams(M=2)
+    expected = []
+    for progress in (0.0, 0.5, 1.0):
+        slimmer.set_progress(progress)
+        expected.append(slimmer(patches, vectors).tokens)
+    slimmer.compile(backend=backend, fullgraph=True)
+    for progress, tokens in zip((0.0, 0.5, 1.0), expected, strict=True):
+        slimmer.set_progress(progress)
+        torch.testing.assert_close(slimmer(patches, vectors).tokens, tokens)
+    assert len(counts) == 1

@@ -39,6 +39,16 @@ def read_mask(manifest: Manifest, sample: Sample) -> Image.Image | None:
 
 def object_shares(mask: Image.Image, grid: tuple[int, int]) -> NDArray[np.float64]:
     """Share of each patch that shows the object, (N,) in [0, 1], for a grid (down, across) over the image."""
-    shown = Image.fromarray((np.asarray(mask) >= 128).astype(np.float32))
-    cells = shown.resize((grid[1], grid[0]), Image.Resampling.BOX)
-    return np.clip(np.asarray(cells, dtype=np.float64).ravel(), 0.0, 1.0)
+    shown = np.asarray(mask) >= 128
+    shares: NDArray[np.float64] = _cells(grid[0], shown.shape[0]) @ shown @ _cells(grid[1], shown.shape[1]).T
+    return shares.ravel()
+
+
+def _cells(count: int, length: int) -> NDArray[np.float64]:
+    """(count, length): share of each of `count` equal cells that each of `length` pixels makes up."""
+    width = length / count
+    start = np.arange(count)[:, None] * width
+    pixel = np.arange(length)[None]
+    overlap = np.minimum(pixel + 1, start + width) - np.maximum(pixel, start)
+    shares: NDArray[np.float64] = np.clip(overlap, 0.0, None) / width
+    return shares

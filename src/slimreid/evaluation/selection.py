@@ -67,8 +67,6 @@ def shared_share(first: Bools, second: Bools) -> Floats:
     Raises `DataError` when the shapes differ.
     """
     if first.shape != second.shape:
-        raise DataError(
-            f"these are not choices among the same patches: {first.shape} and {second.shape}"
-        )
+        raise DataError(f"these are not choices among the same patches: {first.shape} and {second.shape}")
     shared: Floats = (first & second).sum(1) / np.maximum(first.sum(1), 1)
     return shared

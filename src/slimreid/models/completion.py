@@ -44,6 +44,10 @@ class Completion(nn.Module):
                 for target in self.modalities
             }
         )
+        for head in (h for heads in self.heads.values() for h in cast(nn.ModuleDict, heads).values()):
+            last = cast(nn.Linear, cast(nn.Sequential, head)[2])
+            nn.init.zeros_(last.weight)  # begins as the mean block of the modality, which is no bad guess
+            nn.init.zeros_(last.bias)
         M = len(self.modalities)
         self.register_buffer("mean", torch.zeros(M, dim))
         self.register_buffer("variance", torch.ones(M, dim))
