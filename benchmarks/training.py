@@ -110,6 +110,8 @@ def plain_loss(
     for name, feature in features.items():
         after, logits = model.heads[name](feature)
         measured = after if loss.metric_feature == "after" else feature
+        if loss.metric_norm is not None:
+            measured = loss.metric_norm * F.normalize(measured)
         smoothing = loss.label_smoothing
         total = total + loss.identity_weight * F.cross_entropy(logits, identity, label_smoothing=smoothing)
         total = total + loss.metric_weight * hard_triplet(measured, identity)

@@ -220,6 +220,8 @@ class LossConfig:
     """Weight of the metric loss; 0 = off."""
     metric_feature: Literal["before", "after"] = "before"
     """Give the metric loss the feature before the BNNeck, or after it, where all channels have one scale."""
+    metric_norm: float | None = None
+    """Length that features are given for the triplets, so that only angles count; none = as they are."""
     margin: float = 0.3
     """Margin of triplet_margin and circle."""
     gamma: float = 64.0
@@ -244,8 +246,8 @@ class LossConfig:
             raise ConfigError(
                 "loss.identity_weight, loss.metric_weight and loss.distill_weight are all 0: nothing to learn"
             )
-        for name in ("gamma", "temperature", "completion_weight"):
-            if getattr(self, name) <= 0:
+        for name in ("gamma", "temperature", "completion_weight", "metric_norm"):
+            if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise ConfigError(f"loss.{name} must be positive, not {getattr(self, name)}")
 
 

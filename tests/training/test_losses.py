@@ -238,7 +238,8 @@ def test_a_real_model_learns_from_the_total(heads, fusion):
             assert parameter.grad.isfinite().all(), name
 
 
-def test_the_metric_loss_can_see_the_feature_after_the_neck():
+@pytest.mark.parametrize("length", [None, 8.0])
+def test_the_metric_loss_can_see_the_feature_after_the_neck(length):
     model = build_model(
         ModelConfig(backbone="nano", fusion="none", heads="split"), (32, 16), ("rgb", "tir"), 3
     )
@@ -248,10 +249,13 @@ def test_the_metric_loss_can_see_the_feature_after_the_neck():
     present[4, 0] = False
     identity = torch.tensor([0, 0, 1, 1, 2, 2])
     output = model.train()(images, present=present)
-    losses = ReIDLoss(LossConfig(metric_feature="after"), model.branch_weights)(output, identity)
+    config = LossConfig(metric_feature="after", metric_norm=length)
+    losses = ReIDLoss(config, model.branch_weights)(output, identity)
     rows = present[:, 0]
     after = torch.nn.functional.batch_norm(
         output.head_features["original.rgb"][rows], None, None, training=True, eps=1e-5
     )
+    if length:
+        after = length * after / after.square().sum(1, keepdim=True).sqrt()
     expected = reference.triplet(after.tolist(), identity[rows].tolist())
     assert float(losses["original.rgb/triplet"].detach()) == pytest.approx(expected, rel=1e-4)

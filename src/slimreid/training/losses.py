@@ -151,7 +151,9 @@ class ReIDLoss:
         if self.config.identity_weight:
             found[IDENTITY] = identity_loss(logits.float(), identity, self.config.label_smoothing)
         if self.config.metric_weight:
-            found[self.config.metric] = self.metric(features.float(), identity)
+            features, length = features.float(), self.config.metric_norm
+            features = features if length is None else length * F.normalize(features)
+            found[self.config.metric] = self.metric(features, identity)
         return found
 
 
