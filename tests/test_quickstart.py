@@ -65,9 +65,12 @@ def test_other_options_are_refused_by_name(quickstarted, capsys):
 @pytest.mark.parametrize("size", [FULL, FAST], ids=["full", "fast"])
 @pytest.mark.parametrize("model", MODELS)
 def test_the_models_are_the_shipped_ones_and_choose_on_val(size, model):
-    config = model_config(model, Path("w/manifest.csv"), size)
+    config = model_config(model, Path("w"), size)
     assert config.model.backbone == "nano"
-    assert config.model.fusion == ("none" if model == "baseline" else model)
+    assert config.data.manifest == "w/world/manifest.csv"
+    assert config.model.fusion == ("none" if model == "baseline" else "sdtps")
+    assert config.model.slimming.where == ("inside" if model == "slim" else "after")
+    assert config.train.teacher == config.train.start_from == ("w/baseline" if model == "slim" else None)
     assert config.train.select_on == "val"
     assert config.transforms.size == size.world.image_size
 
@@ -94,7 +97,7 @@ def test_the_report_of_two_runs_in_a_real_browser(quickstarted, browser_page, tm
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme=scheme)
     page.goto(report.as_uri())
-    assert page.title() == "baseline and sdtps on world"
+    assert page.title() == "baseline, sdtps and slim on world"
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing scrolls sideways"
     page.evaluate("document.querySelectorAll('img').forEach(i => { i.loading = 'eager' })")
     page.wait_for_function("[...document.images].every(i => i.complete && i.naturalWidth > 0)")

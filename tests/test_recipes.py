@@ -30,6 +30,7 @@ HOST = {
 }
 HOST_RECIPES = [f"{dataset}/{method}" for dataset in HOST for method in FUSIONS]
 MARKET_RECIPES = [f"{d}/{m}" for d in ("market1501", "market1501_sim") for m in ("baseline", "sdtps")]
+SLIM_RECIPES = [f"{dataset}/slim" for dataset in (*HOST, "market1501", "market1501_sim", "synthetic")]
 SYNTHETIC_RECIPES = [f"synthetic/{method}" for method in FUSIONS]
 
 
@@ -39,7 +40,7 @@ def recipe(name: str) -> Config:
 
 
 def test_exactly_the_promised_recipes_are_shipped():
-    assert sorted(HOST_RECIPES + MARKET_RECIPES + SYNTHETIC_RECIPES) == SHIPPED
+    assert sorted(HOST_RECIPES + MARKET_RECIPES + SYNTHETIC_RECIPES + SLIM_RECIPES) == SHIPPED
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -47,7 +48,7 @@ def test_every_recipe_names_its_method_and_its_manifest(name):
     dataset, method = name.split("/")
     config = recipe(name)
     plain = "mean" if dataset.startswith("market1501") else "none"
-    assert config.model.fusion == (plain if method == "baseline" else FUSIONS[method])
+    assert config.model.fusion == (plain if method == "baseline" else FUSIONS.get(method, "sdtps"))
     folder = "w" if dataset == "synthetic" else f"data/{dataset}"
     assert config.data.manifest == f"{folder}/manifest.csv"
     assert config.train.select_on == "val", "nothing is chosen on the test set"
@@ -123,8 +124,17 @@ def test_synthetic_recipes_train_the_nano_model_from_scratch_on_a_cpu(name):
 @pytest.mark.parametrize("name", SHIPPED)
 def test_recipes_of_a_dataset_differ_in_the_second_branch_only(name):
     other, mine = recipe(f"{name.split('/')[0]}/baseline"), recipe(name)
-    model = replace(mine.model, fusion=other.model.fusion, moe_heads=other.model.moe_heads)
-    assert replace(mine, model=model) == other
+    second = {name: getattr(other.model, name) for name in ("fusion", "moe_heads", "slimming")}
+    mine = replace(mine, model=replace(mine.model, **second))
+    if name in SLIM_RECIPES:  # begins from the other one, so it needs less time
+        assert mine.train.epochs < other.train.epochs
+        mine = replace(
+            mine,
+            loss=replace(mine.loss, distill_weight=0.0),
+            optim=replace(mine.optim, warmup_epochs=other.optim.warmup_epochs),
+            train=replace(mine.train, epochs=other.train.epochs),
+        )
+    assert mine == other
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -379,10 +379,6 @@ class Config:
             raise ConfigError(
                 f"train.teacher is '{self.train.teacher}' but loss.distill_weight is 0: give the weight too"
             )
-        if self.loss.distill_weight and not self.train.teacher:
-            raise ConfigError(
-                f"loss.distill_weight {self.loss.distill_weight} needs a model to follow: give train.teacher"
-            )
         if self.train.watch_selection and self.model.fusion != "sdtps":
             raise ConfigError(
                 f"train.watch_selection: model.fusion '{self.model.fusion}' selects nothing; use 'sdtps'"

@@ -1,4 +1,4 @@
-"""The first minutes: a world, two models trained on it, measured honestly, and a report.
+"""The first minutes: a world, three models trained on it, measured honestly, and a report.
 
 Everything is kept in one folder; what is there and was made with the same options is not made again.
 """
@@ -21,6 +21,7 @@ from slimreid.errors import ConfigError
 from slimreid.evaluation.evaluation import JSON_NAME, evaluation_folder
 from slimreid.evaluation.points import points
 from slimreid.loading import MODEL_NAME
+from slimreid.profiling import embedder, measure_interleaved, median_ratios, random_batch
 from slimreid.recipes import recipe_path
 from slimreid.training.memory import keep_freed_memory
 from slimreid.training.records import Watcher
@@ -29,8 +30,12 @@ from slimreid.visual.dataset_views import dataset_rows, save_sheet
 from slimreid.visual.report import write_report
 from slimreid.visual.report_run import ReportRun, gather_run
 
-MODELS = ("baseline", "sdtps")
+MODELS = ("baseline", "sdtps", "slim")
 """Shipped configs of the synthetic world that are trained, the reference first."""
+FASTER = "slim"
+"""The one that begins from the reference and follows it, to be as good in less time."""
+WORLD = "world"
+SPEED_BATCH, SPEED_ROUNDS = 32, 9
 
 
 @dataclass(frozen=True)
@@ -39,11 +44,14 @@ class Size:
 
     world: SynthOptions
     changes: tuple[str, ...]
+    slim_epochs: int
+    """Epochs of the model that begins from the reference."""
 
 
 FULL = Size(
     SynthOptions(identities=64, cameras=4, images_per_camera=3),
     ("train.epochs=12", "data.workers=1"),
+    slim_epochs=4,
 )
 FAST = Size(
     SynthOptions(identities=24, cameras=3, images_per_camera=2, size=(64, 32), difficulty=0.2),
@@ -56,6 +64,7 @@ FAST = Size(
         "batch.identities=4",
         "data.workers=0",
     ),
+    slim_epochs=2,
 )
 
 
@@ -75,6 +84,8 @@ class Quickstart:
     runs: list[ReportRun]
     stages: list[Stage]
     report: Path
+    speed: dict[str, float]
+    """How many times as fast as the reference each model embeds."""
 
 
 def run_quickstart(
@@ -99,14 +110,14 @@ def run_quickstart(
         if on_stage is not None:
             on_stage(stages[-1])
 
-    world = output / "world"
+    world = output / WORLD
     with stage("world") as told:
         told["what"] = _make_world(world, size.world)
     with stage("look") as told:
         told["what"] = _draw_sheets(world, output)
     for model in MODELS:
         with stage(f"train {model}") as told:
-            told["what"] = _train(model, world, output / model, size, watcher)
+            told["what"] = _train(model, output, size, watcher)
     runs = []
     for model in MODELS:
         with stage(f"measure {model}") as told:
@@ -118,14 +129,27 @@ def run_quickstart(
         if not _is_newer(report, [evaluation_folder(run.loaded.path) / JSON_NAME for run in runs]):
             write_report(runs, report)
         told["what"] = f"{report} ({report.stat().st_size / 1e6:.1f} MB)"
-    return Quickstart(runs, stages, report)
+    with stage("speed") as told:
+        speed = measure_speed(runs)
+        told["what"] = f"{SPEED_BATCH} samples at once, {SPEED_ROUNDS} times in turn"
+    return Quickstart(runs, stages, report, speed)
 
 
-def model_config(model: str, manifest: Path, size: Size) -> Config:
-    """The shipped config of a model for the synthetic world, at the given size."""
-    return load_config(
-        [recipe_path(f"synthetic/{model}")], [*size.changes, f"data.manifest={manifest.as_posix()}"]
-    )
+def model_config(model: str, output: Path, size: Size) -> Config:
+    """The shipped config of a model for the synthetic world in `output`, at the given size."""
+    changes = [*size.changes, f"data.manifest={(output / WORLD / 'manifest.csv').as_posix()}"]
+    if model == FASTER:
+        source = (output / MODELS[0]).as_posix()
+        changes += [f"train.start_from={source}", f"train.teacher={source}"]
+        changes += [f"train.epochs={size.slim_epochs}", "optim.warmup_epochs=0"]
+    return load_config([recipe_path(f"synthetic/{model}")], changes)
+
+
+def measure_speed(runs: Sequence[ReportRun]) -> dict[str, float]:
+    """How many times as fast as the first run each one embeds, taking turns."""
+    models = {run.name: run.loaded.model.eval() for run in runs}
+    passes = {name: embedder(model, *random_batch(model, SPEED_BATCH)) for name, model in models.items()}
+    return median_ratios(measure_interleaved(passes, SPEED_ROUNDS), runs[0].name)
 
 
 def _make_world(folder: Path, options: SynthOptions) -> str:
@@ -152,13 +176,12 @@ def _draw_sheets(world: Path, output: Path) -> str:
     return f"{page}, {page.with_suffix('.png').name}"
 
 
-def _train(
-    model: str, world: Path, folder: Path, size: Size, watcher: Callable[[str], Watcher] | None
-) -> str:
-    config = model_config(model, world / "manifest.csv", size)
+def _train(model: str, output: Path, size: Size, watcher: Callable[[str], Watcher] | None) -> str:
+    config, folder = model_config(model, output, size), output / model
     if not _is_trained(folder, config):
         train(config, folder, "auto", [watcher(model)] if watcher else ())
-    return f"{config.train.epochs} epochs of {config.model.backbone}"
+    begun = f", begun from {MODELS[0]}" if config.train.start_from else ""
+    return f"{config.train.epochs} epochs of {config.model.backbone}{begun}"
 
 
 def _is_trained(folder: Path, config: Config) -> bool:
@@ -166,7 +189,8 @@ def _is_trained(folder: Path, config: Config) -> bool:
     if not all((folder / name).is_file() for name in (RESULT_NAME, MODEL_NAME, CONFIG_NAME)):
         return False
     found = load_config([folder / CONFIG_NAME])
-    return replace(found, data=config.data) == config  # the folder may have been moved
+    begun = replace(found.train, start_from=config.train.start_from, teacher=config.train.teacher)
+    return replace(found, data=config.data, train=begun) == config  # the folder may have been moved
 
 
 def _is_newer(path: Path, sources: Sequence[Path]) -> bool:
@@ -175,7 +199,7 @@ def _is_newer(path: Path, sources: Sequence[Path]) -> bool:
     return all(path.stat().st_mtime_ns > source.stat().st_mtime_ns for source in sources)
 
 
-def headline(run: ReportRun) -> list[Any]:
+def headline(run: ReportRun, speed: float) -> list[Any]:
     """Name and figures of a run, for the table at the end."""
     result, interval, summary = run.scores.result, run.scores.interval, run.summary
     return [
@@ -187,7 +211,8 @@ def headline(run: ReportRun) -> list[Any]:
         points(result.chance_map),
         f"{summary.parameters / 1e6:.2f} M",
         f"{summary.gflops:.3f}",
+        f"{speed:.2f} ×",
     ]
 
 
-HEADLINE = ("model", "mAP", "95 %", "rank-1", "mINP", "chance", "size", "GFLOPs")
+HEADLINE = ("model", "mAP", "95 %", "rank-1", "mINP", "chance", "size", "GFLOPs", "speed")

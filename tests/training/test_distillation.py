@@ -187,11 +187,12 @@ def test_relations_are_followed_whatever_the_width(manifest, tmp_path):
     assert 0 < float(named["distill"]) < 4
 
 
-def test_teacher_and_weight_go_together():
+def test_teacher_and_weight_go_together(tmp_path):
     with pytest.raises(ConfigError, match=r"loss\.distill_weight is 0: give the weight too"):
         Config(train=TrainConfig(teacher="runs/base"))
     with pytest.raises(ConfigError, match=r"needs a model to follow: give train\.teacher"):
-        Config(loss=LossConfig(distill_weight=1.0))
+        train(Config(loss=LossConfig(distill_weight=1.0)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
     with pytest.raises(ConfigError, match=r"loss\.distill_weight must not be negative"):
         LossConfig(distill_weight=-1.0)
     with pytest.raises(ConfigError, match="all 0: nothing to learn"):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def quickstart(output: Path | None = None, fast: bool = False) -> None:
-    """Make a small world, train two models on it, measure them and write a report.
+    """Make a small world, train three models on it, measure them and write a report.
 
     Args:
         output: Folder for everything; default: quickstart, or quickstart-fast with --fast. A second call goes
@@ -43,7 +43,9 @@ def _print_result(done: Quickstart) -> None:
     from slimreid.modalities import subset_name
     from slimreid.quickstart import HEADLINE, headline
 
-    console.print(table(HEADLINE, [headline(run) for run in done.runs], "what the models find"))
+    console.print(
+        table(HEADLINE, [headline(run, done.speed[run.name]) for run in done.runs], "what the models find")
+    )
     rows, names = [], []
     for run in done.runs:
         matrix = run.evaluation.missing[run.evaluation.main]

@@ -18,6 +18,7 @@ import torch
 from slimreid.config import Config
 from slimreid.config_io import save_config
 from slimreid.data.loader import open_manifest, train_loader
+from slimreid.errors import ConfigError
 from slimreid.evaluation.parts import Part
 from slimreid.files import atomic_write, write_text
 from slimreid.loading import CHOSEN_ON_TEST, MODEL_NAME, ModelCard, load_state, read_model
@@ -69,6 +70,11 @@ def train(
     names the run or checkpoint to go on from. `watchers` of the main process are told what happens.
     Raises `ConfigError`, `DataError` or `TrainingError`; the last good checkpoint then stays.
     """
+    if config.loss.distill_weight and not config.train.teacher:
+        raise ConfigError(
+            f"loss.distill_weight {config.loss.distill_weight} needs a model to follow: give train.teacher "
+            "(and train.start_from to begin from it)"
+        )
     processes = join_processes()
     check_precision(config.train.precision, processes.device)
     with numeric_mode(config.train, processes.device):
