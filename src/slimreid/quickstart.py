@@ -209,10 +209,9 @@ def headline(run: ReportRun, speed: float) -> list[Any]:
         points(result.rank(1)),
         points(result.minp),
         points(result.chance_map),
-        f"{summary.parameters / 1e6:.2f} M",
         f"{summary.gflops:.3f}",
         f"{speed:.2f} ×",
     ]
 
 
-HEADLINE = ("model", "mAP", "95 %", "rank-1", "mINP", "chance", "size", "GFLOPs", "speed")
+HEADLINE = ("model", "mAP", "95 %", "rank-1", "mINP", "chance", "GFLOPs", "speed")
