@@ -50,7 +50,7 @@ class Size:
 
 FULL = Size(
     SynthOptions(identities=64, cameras=4, images_per_camera=3),
-    ("train.epochs=12", "data.workers=1"),
+    ("train.epochs=10", "data.workers=1"),
     slim_epochs=4,
 )
 FAST = Size(
