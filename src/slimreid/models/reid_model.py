@@ -58,12 +58,7 @@ class ReIDModel(nn.Module):
     ) -> None:
         super().__init__()
         check_names(modalities)
-        if num_classes < 1:
-            raise ConfigError(f"the number of classes must be at least 1, not {num_classes}")
-        if fusion not in FUSIONS or heads not in get_args(Heads) or missing not in get_args(Missing):
-            raise ConfigError(f"unknown fusion '{fusion}', heads '{heads}' or missing '{missing}'")
-        if neck_feature not in get_args(NeckFeature):
-            raise ConfigError(f"unknown neck_feature '{neck_feature}'; use 'before' or 'after'")
+        _check_choices(num_classes, fusion, heads, missing, completion, neck_feature)
         self.backbone = backbone
         self.modalities = tuple(modalities)
         self.num_classes, self.fusion, self.missing = num_classes, fusion, missing
@@ -96,11 +91,6 @@ class ReIDModel(nn.Module):
         self.head_names = self.heads.names
         self.sizes = {ORIGINAL: M * C, **({self.second: blocks * C} if self.second else {})}
         self.sizes[BOTH] = sum(self.sizes.values())
-        if completion and (missing == "zeros" or self.hdm is not None):
-            raise ConfigError(
-                "model.completion fills absent blocks: it goes with missing 'skip' and without HDM, not with "
-                f"missing '{missing}' and fusion '{fusion}'"
-            )
         # Made last, so that all other weights start as they do without it.
         self.completion = nn.ModuleDict(
             {branch: Completion(C, names) for branch in (ORIGINAL, self.second) if completion and branch}
@@ -288,3 +278,20 @@ class ReIDModel(nn.Module):
                     continue
             output.head_features[name] = feature
             output.neck_features[name], output.logits[name] = self.heads.head(name)(feature, valid)
+
+
+def _check_choices(
+    num_classes: int, fusion: str, heads: str, missing: str, completion: bool, neck_feature: str
+) -> None:
+    """Raise `ConfigError` for a choice that is unknown, or that does not go with another one."""
+    if num_classes < 1:
+        raise ConfigError(f"the number of classes must be at least 1, not {num_classes}")
+    if fusion not in FUSIONS or heads not in get_args(Heads) or missing not in get_args(Missing):
+        raise ConfigError(f"unknown fusion '{fusion}', heads '{heads}' or missing '{missing}'")
+    if neck_feature not in get_args(NeckFeature):
+        raise ConfigError(f"unknown neck_feature '{neck_feature}'; use 'before' or 'after'")
+    if completion and (missing == "zeros" or fusion in ("hdm", "hdm_atmoe")):
+        raise ConfigError(
+            "model.completion fills absent blocks: it goes with missing 'skip' and without HDM, not with "
+            f"missing '{missing}' and fusion '{fusion}'"
+        )
