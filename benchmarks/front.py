@@ -8,8 +8,8 @@
 
 Training-free, a copy of the trained model is slimmed as it is:
 
-- ours: patches kept by their similarity to the class tokens of all modalities, leftovers fused (`--ours
-  leftover=regions` sets options of model.slimming);
+- ours: patches that are like a patch that matters more join it; what matters is said by class attention and
+  contrast, in the other modalities too (`--ours redundancy=0` sets options of model.slimming);
 - random dropping: the same stages, patches chosen at random;
 - class attention: the same stages, patches kept by the class token's attention, leftovers fused (EViT);
 - token merging: r tokens per block joined by bipartite matching, attention weighted by size (ToMe).

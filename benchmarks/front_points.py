@@ -26,6 +26,16 @@ from slimreid.profiling import embedder, measure_interleaved, median_ratios, med
 
 OURS, RANDOM, ATTENTION, TOME = "ours", "random dropping", "class attention", "token merging"
 METHODS = (OURS, RANDOM, ATTENTION, TOME)
+CHOICES = {
+    OURS: (
+        "sources=[contrast, others_contrast, attention]",
+        "leftover=nearest",
+        "redundancy=1.5",
+    ),
+    RANDOM: ("sources=[random]",),
+    ATTENTION: ("sources=[attention]",),
+}
+"""Options of model.slimming for methods that drop patches at stages; ours are those of the slim recipes."""
 UNSLIMMED = "unslimmed"
 TRAINED, FREE = "trained", "training-free"
 TOME_NAME = "tome.json"
@@ -49,9 +59,8 @@ def stage_way(method: str, schedule: Sequence[Sequence[float]], options: Sequenc
 
     `options` are `key=value` pairs of model.slimming on top, for ours.
     """
-    sources = {OURS: "[own, others]", RANDOM: "[random]", ATTENTION: "[attention]"}[method]
     text = json.dumps([list(pair) for pair in schedule])
-    given = ["where=inside", "merge=none", f"sources={sources}", f"schedule={text}", *options]
+    given = ["where=inside", "merge=none", *CHOICES[method], f"schedule={text}", *options]
     slimming = load_config(overrides=[f"model.slimming.{option}" for option in given]).model.slimming
 
     def install(model: ReIDModel) -> ReIDModel:
@@ -87,6 +96,8 @@ def method_of(loaded: LoadedModel) -> str:
     slimming = loaded.config.model.slimming
     if loaded.model.inside is None:
         return UNSLIMMED
+    if slimming.leftover == "nearest":
+        return OURS
     return {("random",): RANDOM, ("attention",): ATTENTION}.get(tuple(slimming.sources), OURS)
 
 

@@ -86,7 +86,9 @@ class TransformConfig:
     colour_jitter: float = 0.0
     """Strength of random brightness, contrast and saturation, for colour images only; 0 = off."""
     modality_dropout: float = 0.0
-    """Probability with which each present modality is left out in training; one always stays."""
+    """Probability with which each modality is left out in training; one always stays."""
+    dropout_unit: Literal["batch", "sample"] = "batch"
+    """Leave modalities out of whole batches, so that losses compare like with like, or of each sample."""
 
     def __post_init__(self) -> None:
         for name in ("height", "width"):
@@ -167,8 +169,11 @@ class ModelConfig:
     """Heads of the mixture of experts."""
     missing: Literal["skip", "zeros"] = "skip"
     """Leave absent modalities out, or compute them from zero images as earlier code did."""
+    absent_weight: float = 0.1
+    """With `missing: skip`, blocks of absent modalities are so many times the mean of those present; small,
+    so that what two samples have in common decides."""
     completion: bool = False
-    """Predict the blocks of absent modalities from those present, instead of taking their mean."""
+    """Predict the blocks of absent modalities from those present in test, instead of taking their mean."""
     neck_feature: Literal["before", "after"] = "before"
     """Test with the feature before the BNNeck, or after it."""
     shared_slimmer: bool = False
@@ -183,6 +188,8 @@ class ModelConfig:
         for name in ("original_weight", "fusion_weight"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"model.{name} must not be negative, not {getattr(self, name)}")
+        if not 0 <= self.absent_weight <= 1:
+            raise ConfigError(f"model.absent_weight must be in [0, 1], not {self.absent_weight}")
         if self.original_weight == 0 and (self.fusion == "none" or self.fusion_weight == 0):
             raise ConfigError(
                 "model.original_weight is 0 and there is no second branch with a model.fusion_weight over 0: "
@@ -289,6 +296,8 @@ class OptimConfig:
     """Decay of a moving average of the weights, used for evaluation; 0 = off."""
     freeze_backbone: bool = False
     """Train everything but the backbone."""
+    freeze_blocks: int = 0
+    """Blocks of the backbone, from the first on, that do not learn, nor what is before them; saves time."""
 
     def __post_init__(self) -> None:
         if self.lr <= 0 or (self.backbone_lr is not None and self.backbone_lr <= 0):
@@ -299,6 +308,11 @@ class OptimConfig:
         for name in ("momentum", "ema"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"optim.{name} must be in [0, 1), not {getattr(self, name)}")
+        if self.freeze_blocks < 0 or (self.freeze_blocks and self.freeze_backbone):
+            raise ConfigError(
+                "optim.freeze_blocks must not be negative, and 0 with optim.freeze_backbone, not "
+                f"{self.freeze_blocks}"
+            )
         if self.accumulate < 1:
             raise ConfigError(f"optim.accumulate must be at least 1, not {self.accumulate}")
         if (self.schedule == "multistep") != bool(self.milestones):

@@ -18,6 +18,9 @@ from slimreid.files import write_text
 
 CONFIG_NAME = "config.yaml"
 
+BEFORE: dict[str, Any] = {"model.absent_weight": 1.0, "transforms.dropout_unit": "sample"}
+"""What was done before these options existed, where it is not their default; files without them mean it."""
+
 
 def add_config_options(parser: ArgumentParser) -> None:
     """Give a parser `--config FILE` (may be repeated), `--print_config` and one option per config key."""
@@ -69,6 +72,16 @@ def check_config_file(path: Path) -> None:
             check(value, f"{key}.")
 
     check(values, "")
+
+
+def complete_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested options of a saved model, with what they did not say in their time said in words of today."""
+    complete = {name: dict(v) if isinstance(v, Mapping) else v for name, v in options.items()}
+    for key, value in BEFORE.items():
+        section, name = key.split(".")
+        if isinstance(complete.setdefault(section, {}), dict):
+            complete[section].setdefault(name, value)
+    return complete
 
 
 def to_config(values: Any) -> Config:

@@ -19,7 +19,7 @@ from torch import Tensor
 from slimreid import __version__
 from slimreid.complaints import explain
 from slimreid.config import Config
-from slimreid.config_io import add_config_options, known_keys, to_config
+from slimreid.config_io import add_config_options, complete_options, known_keys, to_config
 from slimreid.errors import ConfigError, ModelError
 from slimreid.files import atomic_write
 from slimreid.models.build import build_model
@@ -203,7 +203,7 @@ def card_from_header(path: Path, header: Mapping[str, Any]) -> ModelCard:
     for name in ("modalities", "identities", "cameras"):
         values[name] = tuple(values[name])
     try:
-        values["config"] = config_from_dict(header["config"])
+        values["config"] = config_from_dict(complete_options(header["config"]))
     except ConfigError as error:
         raise ModelError(f"{path}: its options do not fit this SlimReID: {error}") from None
     return ModelCard(**values)

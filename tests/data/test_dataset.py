@@ -21,7 +21,7 @@ def make_config(manifest, **data):
     return Config(
         seed=5,
         data=DataConfig(str(manifest), **({"workers": 0} | data)),
-        transforms=TransformConfig(**SIZE, modality_dropout=0.3),
+        transforms=TransformConfig(**SIZE, modality_dropout=0.3, dropout_unit="sample"),
         batch=BatchConfig(identities=2, images=3, test=4),
     )
 

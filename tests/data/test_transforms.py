@@ -132,11 +132,14 @@ def test_dropout_leaves_at_least_one_and_hits_its_rate():
 
 
 def test_dropout_does_not_change_what_the_others_look_like():
-    with_dropout = TrainTransform(config(modality_dropout=0.5))
+    with_dropout = TrainTransform(config(modality_dropout=0.5, dropout_unit="sample"))
     samples = {name: image(i) for i, name in enumerate(NAMES)}
-    kept = with_dropout(samples, np.random.default_rng(3))
-    assert 0 < len(kept) <= 3
-    assert list(kept) == [n for n in NAMES if n in kept]
+    kept = [with_dropout(samples, np.random.default_rng(seed)) for seed in range(20)]
+    assert {len(k) for k in kept} == {1, 2, 3}
+    for found in kept:
+        assert list(found) == [n for n in NAMES if n in found]
+    by_batch = TrainTransform(config(modality_dropout=0.5))
+    assert all(len(by_batch(samples, np.random.default_rng(seed))) == 3 for seed in range(20))
 
 
 def test_colour_jitter_is_for_colour_images_only():

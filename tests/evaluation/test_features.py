@@ -128,6 +128,11 @@ def changed_model_option(loaded, data, tmp_path):
     return replace(loaded, card=replace(loaded.card, config=replace(loaded.config, model=model))), data, {}
 
 
+def changed_absent_weight(loaded, data, tmp_path):
+    model = replace(loaded.config.model, absent_weight=0.5)
+    return replace(loaded, card=replace(loaded.card, config=replace(loaded.config, model=model))), data, {}
+
+
 def changed_rows(loaded, data, tmp_path):
     return loaded, replace(data, manifest=data.manifest.with_samples(data.manifest.samples[1:])), {}
 
@@ -145,7 +150,15 @@ def changed_file(loaded, data, tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [changed_weights, changed_transform, changed_model_option, changed_rows, changed_cameras, changed_file],
+    [
+        changed_weights,
+        changed_transform,
+        changed_model_option,
+        changed_absent_weight,
+        changed_rows,
+        changed_cameras,
+        changed_file,
+    ],
 )
 def test_kept_features_are_never_stale(loaded, decoded, tmp_path, change):
     data = open_data(loaded)
@@ -154,6 +167,20 @@ def test_kept_features_are_never_stale(loaded, decoded, tmp_path, change):
     decoded.clear()
     extract_features(model, data, cache=tmp_path, **options)
     assert decoded
+
+
+def test_features_of_another_weight_for_what_is_absent_are_others(loaded, manifest, tmp_path):
+    other = write_random_model(
+        tmp_path / "m", manifest, "model.camera_embedding=true", "model.absent_weight=1"
+    )
+    assert other.fingerprint == loaded.fingerprint
+    found = []
+    for model in (loaded, other, loaded):
+        found.append(extract_features(model, open_data(model), SUBSETS, cache=tmp_path))
+    for subset in SUBSETS:
+        first, second, third = (f[subset].get("both") for f in found)
+        assert torch.equal(first, third)
+        assert not torch.equal(first, second), subset  # some samples lack spectra of their own
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "text", "headless"])

@@ -44,13 +44,13 @@ def looped_block(vit: ViT, i: int) -> reference.Block:
     if config.qkv_bias == "no_key":
         bias = bias * torch.tensor([1.0, 0.0, 1.0]).repeat_interleave(config.width)
 
-    def run(x: Tensor, points: list[reference.Point]) -> tuple[Tensor, list[float]]:
+    def run(x: Tensor, points: list[reference.Point], counts: list[int]) -> tuple[Tensor, list[float]]:
         angles = None
         if config.positions == "rotary":
             angles = vit_reference.rotary_angles(points, config.prefix, config.head_width, config.rotary_base)
         y = vit_reference.layer_norm(x, state, "norm1", config.norm_eps)
         seen = class_attention(y, state["attn.qkv.weight"], bias, config.heads, angles)
-        y = vit_reference.attention(y, state["attn.qkv.weight"], bias, config.heads, angles)
+        y = vit_reference.attention(y, state["attn.qkv.weight"], bias, config.heads, angles, counts)
         y = vit_reference.linear(y, state, "attn.proj")
         x = x + (y * state["scale1"] if "scale1" in state else y)
         y = vit_reference.linear(
@@ -66,7 +66,7 @@ def looped_block(vit: ViT, i: int) -> reference.Block:
 def class_attention(
     x: Tensor, weight: Tensor, bias: Tensor, heads: int, angles: Tensor | None
 ) -> list[float]:
-    """Mean over heads of what the first token attends to."""
+    """Mean over heads of what the first token attends to, each token taken as one patch."""
     T, C = x.shape
     D = C // heads
     total = torch.zeros(T)
@@ -96,5 +96,6 @@ def looped(model: ReIDModel, sample: dict[str, Tensor]) -> dict[str, reference.S
         beta=options.beta,
         leftover=options.leftover,
         regions=options.regions,
+        redundancy=options.redundancy,
         queries=lambda number, name: inside.queries[number][name] if inside.queries else None,
     )

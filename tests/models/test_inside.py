@@ -27,8 +27,16 @@ LEFTOVERS = (
     {},
     {"leftover": "regions", "regions": (2, 3)},
     {"leftover": "none", "sources": ("own", "others")},
+    {"leftover": "nearest", "sources": ("own", "others")},
+    {"leftover": "nearest", "sources": ("own", "others"), "redundancy": 1.5},
 )
 ALL_SOURCES = {**LEFTOVERS[1], "sources": ("learned", "own", "others", "attention")}
+JOINED = {
+    "leftover": "nearest",
+    "sources": ("attention", "contrast", "others_contrast"),
+    "redundancy": 1.0,
+    "merge": "none",
+}
 VARIANTS = (
     {},
     ALL_SOURCES,
@@ -36,6 +44,8 @@ VARIANTS = (
     {"sources": ("attention",)},
     {"sources": ("learned",), "merge": "none"},
     {"sources": ("query", "contrast", "others_contrast")},
+    {**LEFTOVERS[3], "merge": "none"},
+    JOINED,
 )
 
 
@@ -45,7 +55,10 @@ def name_of(options: dict[str, object]) -> str:
 
 @pytest.mark.parametrize(
     ("style", "options"),
-    [*(("vit_b16", options) for options in VARIANTS), ("dinov3_s16", {}), ("dinov3_s16", ALL_SOURCES)],
+    [
+        *(("vit_b16", options) for options in VARIANTS),
+        *(("dinov3_s16", options) for options in ({}, ALL_SOURCES, JOINED)),
+    ],
     ids=lambda value: value if isinstance(value, str) else name_of(value),
 )
 def test_the_batched_forward_equals_the_loops(style, options):
@@ -74,7 +87,14 @@ def test_the_batched_forward_equals_the_loops(style, options):
             block = out.features["original"].view(len(subsets), 3, -1)[b, m]
             assert_close(block, F.normalize(final[0], dim=0), atol=1e-4, rtol=1e-3)
             if model.inside.options.merge == "none":
-                assert_close(out.slimmed.tokens[b, m], final[vit.config.prefix :], atol=1e-3, rtol=1e-3)
+                tokens, counts = final[vit.config.prefix :], stream.counts()[vit.config.prefix :]
+                assert_close(out.slimmed.tokens[b, m], tokens, atol=1e-3, rtol=1e-3)
+                if model.inside.options.leftover == "nearest":
+                    assert out.slimmed.size[b, m].tolist() == counts
+                    assert sum(counts) == N
+                pooled = sum(count * token for count, token in zip(counts, tokens, strict=True))
+                block = out.features["slimmed"].view(len(subsets), 3, -1)[b, m]
+                assert_close(block, F.normalize(pooled, dim=0), atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("options", LEFTOVERS, ids=name_of)
@@ -100,7 +120,7 @@ def test_tokens_without_attention_equal_the_loops(options):
                 {NAMES[int(packing.modality[r])]: rows[r] for r in mine},
                 1,
                 GRID,
-                [lambda x, _, w=w: (torch.tanh(x @ w), []) for w in matrices],
+                [lambda x, *_, w=w: (torch.tanh(x @ w), []) for w in matrices],
                 {s.block: s.share for s in model.inside.stages},
                 lambda number, name: model.inside.scorers[number][name].mlp if model.inside.scorers else None,
                 **options,
@@ -260,7 +280,7 @@ def test_class_attention_is_what_the_block_attends_to():
     assert attention(x)[1] is None
 
 
-@pytest.mark.parametrize("options", [{}, ALL_SOURCES], ids=name_of)
+@pytest.mark.parametrize("options", [{}, ALL_SOURCES, JOINED], ids=name_of)
 def test_compiled_forward_gives_the_same(options):
     model = slimmed_inside(**options)
     x = images()

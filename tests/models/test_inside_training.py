@@ -35,6 +35,9 @@ def of_scorers(norms, stage):
         {"leftover": "none", "estimator": "soft_topk", "soft_keys": True, "merge": "none"},
         {"leftover": "none", "estimator": "gumbel", "soft_keys": True, "merge": "none"},
         {"leftover": "none", "estimator": "soft_topk"},  # D reaches the merge only
+        {"leftover": "nearest", "estimator": "soft_topk"},
+        {"leftover": "nearest", "redundancy": 1.0, "estimator": "gumbel", "soft_keys": True, "merge": "none"},
+        {"leftover": "nearest", "estimator": "soft_topk", "weigh_kept": True, "merge": "none"},
     ],
     ids=lambda o: "-".join(f"{k}={v}" for k, v in o.items()) or "default",
 )
@@ -127,9 +130,10 @@ def test_every_option_is_read():
         "own": "mean", "merge": "none", "merge_ratio": 1.0, "estimator": "gumbel", "tau": 0.3,
         "decision_in_merge": False, "similarity_gradient": False, "selection_gradient": False,
         "keep_warmup_epochs": 4, "keep_warmup_shape": "cosine", "centre": True, "tau_final": 0.2,
-        "noise": False, "weigh_kept": True,
+        "noise": False, "weigh_kept": True, "redundancy": 2.0,
     }  # fmt: skip
     base_of = {
+        "redundancy": {"leftover": "nearest", "sources": ("own",)},
         "regions": {"leftover": "regions"},
         "soft_keys": {"estimator": "soft_topk"},
         "tau": {"estimator": "soft_topk"},
@@ -183,7 +187,9 @@ def test_shares_shrink_while_training_and_never_in_test():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_finite(dtype):
-    for options in ({}, {"estimator": "gumbel", "soft_keys": True, "leftover": "regions"}):
+    gumbel = {"estimator": "gumbel", "soft_keys": True}
+    joined = {"leftover": "nearest", "redundancy": 1.0}
+    for options in ({}, {**gumbel, "leftover": "regions"}, {**gumbel, **joined}):
         model = slimmed_inside(sources=("learned", "own", "others", "attention"), **options).train()
         with torch.autocast("cpu", dtype):
             out = model(images(4))

@@ -88,7 +88,7 @@ def test_embedding_blocks_are_normalised_and_absent_ones_filled(fusion):
         assert_close(blocks[b, present[b]].norm(dim=-1), torch.ones(int(present[b].sum())))
         for m in range(3):
             if not present[b, m]:
-                assert_close(blocks[b, m], blocks[b, present[b]].mean(0))
+                assert_close(blocks[b, m], 0.1 * blocks[b, present[b]].mean(0))
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
@@ -222,6 +222,7 @@ def test_inputs_that_do_not_fit(arguments, message):
         ({"moe_heads": 0}, "moe_heads"),
         ({"fusion_weight": -1.0}, "fusion_weight"),
         ({"original_weight": -1.0}, "original_weight"),
+        ({"absent_weight": 1.5}, "absent_weight"),
         ({"original_weight": float("nan")}, "original_weight"),
         ({"original_weight": 0.0, "fusion_weight": 0.0}, "nothing would be learned"),
         ({"original_weight": 0.0, "fusion": "none"}, "nothing would be learned"),
@@ -398,5 +399,5 @@ def test_features_after_the_neck(fusion, heads):
         assert_close(after[branch], torch.cat(normed, dim=1))
     model.neck_feature, model.missing = "after", "skip"
     some = model({"nir": x["nir"]}, cameras()).features["original"].view(4, 3, -1)
-    assert_close(some[:, 0], some[:, 1])
-    assert_close(some.norm(dim=-1), torch.ones(4, 3))
+    assert_close(some[:, 0], 0.1 * some[:, 1])
+    assert_close(some.norm(dim=-1), torch.tensor([0.1, 1.0, 0.1]).expand(4, 3))

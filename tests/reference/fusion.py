@@ -89,3 +89,22 @@ def atmoe(features: Tensor, module) -> Tensor:
                 x = batch_norm(quick_gelu(x), module.expert_norm, at, at + D)
                 out[b, s, part] = weights[s] / sum(weights) * x
     return out
+
+
+def fill_absent(blocks: Tensor, present: Tensor, weight: float) -> Tensor:
+    """Blocks (B, S, C), those that are absent replaced by `weight` times the mean of the present ones."""
+    filled = blocks.clone()
+    for b, row in enumerate(present.tolist()):
+        there = [blocks[b, s] for s, here in enumerate(row) if here]
+        for s, here in enumerate(row):
+            if not here:
+                filled[b, s] = sum(there) / len(there) * weight
+    return filled
+
+
+def join_blocks(blocks: Tensor, present: Tensor, normalise: bool, weight: float) -> Tensor:
+    """One row per sample: its blocks, of length 1 if asked for, one after the other."""
+    if normalise:
+        scaled = [[block / math.sqrt(float(sum(block**2))) for block in sample] for sample in blocks]
+        blocks = torch.stack([torch.stack(sample) for sample in scaled])
+    return torch.stack([torch.cat(list(sample)) for sample in fill_absent(blocks, present, weight)])

@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from reference import joining
+from reference.joining import normed
 from reference.slimming import Vector, asked, contrasts, cosine, learned_score, min_max, weighted_sum
 
 Point = tuple[float, float]
-Block = Callable[[Tensor, list[Point]], tuple[Tensor, Vector]]
-"""Tokens (T, C) of one image and the points of its patch tokens -> tokens, and the class token's attention."""
+Block = Callable[[Tensor, list[Point], list[int]], tuple[Tensor, Vector]]
+"""Tokens (T, C) of one image, the points of its patch tokens and how many times each of the T tokens counts as
+a key -> tokens, and the class token's attention."""
 
 
 @dataclass
@@ -32,6 +35,8 @@ class Stream:
     patches: list[Vector]
     origins: list[int]
     points: list[Point]
+    sizes: list[int]
+    """Patches that each one stands for."""
     leftovers: list[Leftover] = field(default_factory=list)
     attention: Vector = field(default_factory=list)
     choices: list[list[int]] = field(default_factory=list)
@@ -43,11 +48,8 @@ class Stream:
     def places(self) -> list[Point]:
         return [*self.points, *(left.point for left in self.leftovers)]
 
-
-def normed(v: Vector) -> Vector:
-    mean = sum(v) / len(v)
-    deviation = math.sqrt(sum((x - mean) ** 2 for x in v) / len(v) + 1e-5)
-    return [(x - mean) / deviation for x in v]
+    def counts(self) -> list[int]:
+        return [1] * len(self.front) + self.sizes + [1] * len(self.leftovers)
 
 
 def centres(grid: tuple[int, int]) -> list[Point]:
@@ -133,6 +135,32 @@ def fuse(stream: Stream, scores: Vector, kept: list[int], regions: tuple[int, in
     return found
 
 
+def join(stream: Stream, kept: list[int]) -> None:
+    """Make each kept patch the mean of itself and what joins it, over all patches that they stand for."""
+    groups = joining.members(joining.likeness(stream.patches), kept)
+    patches, points, sizes = [], [], []
+    for group in groups:
+        total = sum(stream.sizes[i] for i in group)
+        weights = [stream.sizes[i] / total for i in group]
+        patches.append(weighted_sum(weights, [stream.patches[i] for i in group]))
+        points.append(mean_point([stream.points[i] for i in group], weights))
+        sizes.append(total)
+    stream.patches, stream.points, stream.sizes = patches, points, sizes
+    stream.origins = [stream.origins[i] for i in kept]
+
+
+def drop(stream: Stream, scores: Vector, kept: list[int], leftover: str, regions: tuple[int, int]) -> None:
+    """Leave the patches at `kept` in the stream, and what `leftover` makes of the others."""
+    if leftover == "nearest":
+        join(stream, kept)
+        return
+    if leftover != "none":
+        stream.leftovers = fuse(stream, scores, kept, (1, 1) if leftover == "single" else regions)
+    for name in ("patches", "points", "sizes", "origins"):
+        values = getattr(stream, name)
+        setattr(stream, name, [values[j] for j in kept])
+
+
 def slim(
     images: dict[str, Tensor],
     prefix: int,
@@ -145,12 +173,13 @@ def slim(
     beta: float = 0.25,
     leftover: str = "single",
     regions: tuple[int, int] = (2, 2),
+    redundancy: float = 0.0,
     queries: Callable[[int, str], nn.Module | None] = lambda number, name: None,
 ) -> dict[str, Stream]:
     """One sample: embedded tokens (prefix + N, C) per modality through all blocks; `stages`: block -> share."""
     N = grid[0] * grid[1]
     streams = {
-        name: Stream(x[:prefix].tolist(), x[prefix:].tolist(), list(range(N)), centres(grid))
+        name: Stream(x[:prefix].tolist(), x[prefix:].tolist(), list(range(N)), centres(grid), [1] * N)
         for name, x in images.items()
     }
     number = 0
@@ -164,19 +193,18 @@ def slim(
                 for name in streams
             }
             for name, stream in streams.items():
-                kept = sorted(range(len(stream.patches)), key=lambda j, s=scores[name]: (-s[j], j))[:count]
-                stream.scores.append(dict(zip(stream.origins, scores[name], strict=True)))
+                n, values = len(stream.patches), scores[name]
+                if redundancy and count < n:
+                    again = joining.redundancy(joining.likeness(stream.patches), values)
+                    values = [s - redundancy * r for s, r in zip(values, again, strict=True)]
+                kept = sorted(range(n), key=lambda j, s=values: (-s[j], j))[:count]
+                stream.scores.append(dict(zip(stream.origins, values, strict=True)))
                 stream.choices.append([stream.origins[j] for j in kept])
-                if count < len(stream.patches):
-                    if leftover != "none":
-                        cells = (1, 1) if leftover == "single" else regions
-                        stream.leftovers = fuse(stream, scores[name], kept, cells)
-                    stream.patches = [stream.patches[j] for j in kept]
-                    stream.points = [stream.points[j] for j in kept]
-                    stream.origins = [stream.origins[j] for j in kept]
+                if count < n:
+                    drop(stream, values, kept, leftover, regions)
             number += 1
         for stream in streams.values():
-            x, stream.attention = block(torch.tensor(stream.tokens()), stream.places())
+            x, stream.attention = block(torch.tensor(stream.tokens()), stream.places(), stream.counts())
             rows, n = x.tolist(), len(stream.patches)
             stream.front, stream.patches = rows[:prefix], rows[prefix : prefix + n]
             for left, vector in zip(stream.leftovers, rows[prefix + n :], strict=True):

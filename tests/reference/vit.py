@@ -18,12 +18,21 @@ def linear(x: Tensor, state: dict[str, Tensor], name: str) -> Tensor:
     return x @ state[name + ".weight"].T + state[name + ".bias"]
 
 
-def attention(x: Tensor, weight: Tensor, bias: Tensor, heads: int, angles: Tensor | None = None) -> Tensor:
+def attention(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    heads: int,
+    angles: Tensor | None = None,
+    counts: list[int] | None = None,
+) -> Tensor:
     """One image (T, C), one head after the other, without the output projection.
 
-    `angles` (T, D/2): the pair of channels (i, i + D/2) of queries and keys turns by angles[:, i].
+    `angles` (T, D/2): the pair of channels (i, i + D/2) of queries and keys turns by angles[:, i]. `counts`:
+    how many times each of the T tokens is there as a key, once without.
     """
     T, C = x.shape
+    counts = [1] * T if counts is None else counts
     D = C // heads
     q, k, v = (x @ weight[j * C : (j + 1) * C].T + bias[j * C : (j + 1) * C] for j in range(3))
     out = torch.zeros(T, C)
@@ -34,7 +43,7 @@ def attention(x: Tensor, weight: Tensor, bias: Tensor, heads: int, angles: Tenso
             qh, kh = turn(qh, angles), turn(kh, angles)
         for t in range(T):
             logits = torch.stack([(qh[t] * kh[u]).sum() / math.sqrt(D) for u in range(T)])
-            weights = torch.exp(logits - logits.max())
+            weights = torch.exp(logits - logits.max()) * torch.tensor(counts)
             weights = weights / weights.sum()
             out[t, part] = sum(weights[u] * v[u, part] for u in range(T))
     return out

@@ -214,7 +214,7 @@ def test_every_option_is_read():
         "ratio_lambdas": {"ratio_loss": "paper"},
     }
     inside = {
-        "where", "schedule", "leftover", "regions", "soft_keys",
+        "where", "schedule", "leftover", "redundancy", "regions", "soft_keys",
         "keep_warmup_epochs", "keep_warmup_shape",
     }  # fmt: skip
     assert set(other) | inside == {field.name for field in dataclasses.fields(SlimmingOptions)}

@@ -17,6 +17,7 @@ from slimreid.slimming import (
 from slimreid.slimming.random_scores import fixed_scores
 
 USUAL = ((0.25, 0.5), (0.5, 0.2))
+NEAREST = {"where": "inside", "leftover": "nearest", "sources": ("own", "others")}
 
 
 @pytest.mark.parametrize(
@@ -102,6 +103,14 @@ def test_shares_shrink_from_one():
         ({"where": "inside", "sources": ("random", "own")}, "goes with no other"),
         ({"where": "inside", "leftover": "regions", "regions": (1, 1)}, "use leftover 'single'"),
         ({"where": "inside", "leftover": "regions", "regions": (0, 2)}, "regions"),
+        ({"redundancy": 1.0}, "redundancy: is for slimming inside"),
+        ({"where": "inside", "redundancy": 1.0}, "redundancy: needs leftover 'nearest'"),
+        ({**NEAREST, "redundancy": -0.1}, "redundancy: -0.1 is not a finite number"),
+        ({**NEAREST, "redundancy": math.inf}, "redundancy: inf is not a finite number"),
+        ({**NEAREST, "redundancy": math.nan}, "redundancy: nan is not a finite number"),
+        ({**NEAREST, "leftover": "nearst"}, "did you mean 'nearest'"),
+        ({**NEAREST, "sources": ("learned", "own")}, "'learned' would get no gradient"),
+        ({**NEAREST, "sources": ("query", "own")}, "'query' would get no gradient"),
         ({"where": "inside", "keep_warmup_epochs": -1}, "negative"),
         ({"where": "inside", "keep_warmup_shape": "sine"}, "keep_warmup_shape"),
         ({"where": "inside", "soft_keys": True}, "no effect with estimator 'topk'"),

@@ -191,6 +191,17 @@ def test_loaded_model_embeds_and_takes_the_test_batches(run):
     assert bool(features.isfinite().all())
 
 
+def test_a_file_of_before_an_option_embeds_as_it_did(run, tmp_path):
+    folder, _ = run
+    state, header = read_model(folder / "model.safetensors")
+    assert slimreid.load(folder).model.absent_weight == 0.1
+    del header["config"]["model"]["absent_weight"], header["config"]["transforms"]["dropout_unit"]
+    save_file(state, tmp_path / "m.safetensors", metadata={"slimreid": json.dumps(header)})
+    old = slimreid.load(tmp_path / "m.safetensors")
+    assert old.model.absent_weight == old.config.model.absent_weight == 1.0
+    assert old.config.transforms.dropout_unit == "sample"
+
+
 def test_files_that_are_no_models_are_refused_by_name(run, tmp_path):
     folder, _ = run
     whole = (folder / "model.safetensors").read_bytes()

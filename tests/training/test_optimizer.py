@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from slimreid.config import ModelConfig, OptimConfig
+from slimreid.errors import ConfigError
 from slimreid.models.build import build_model
 from slimreid.training.optimizer import freeze_backbone, make_optimizer, parameter_groups
 
@@ -96,6 +97,28 @@ def test_freezing_is_what_the_option_does(model):
     other = {name for name, p in model.named_parameters() if p.requires_grad and "backbone" not in name}
     freeze_backbone(model)
     assert {name for name, p in model.named_parameters() if p.requires_grad} == other
+
+
+@pytest.mark.parametrize("cameras", [True, False])
+def test_frozen_blocks_and_what_is_before_them_do_not_learn(cameras):
+    config = ModelConfig(backbone="vit_tiny", fusion="mean", camera_embedding=cameras)
+    model = build_model(config, (32, 32), ("rgb",), 3, 2).train()
+    make_optimizer(model, OptimConfig(freeze_blocks=5))
+    output = model({"rgb": torch.randn(4, 3, 32, 32)}, torch.zeros(4, dtype=torch.int64) if cameras else None)
+    sum(scores.logsumexp(1).sum() for scores in output.logits.values()).backward()
+    learning = {name for name, p in model.backbone.named_parameters() if p.grad is not None}
+    blocks = {int(name.split(".")[1]) for name in learning if name.startswith("blocks.")}
+    assert blocks == set(range(5, 12))
+    others = {name.partition(".")[0] for name in learning if not name.startswith("blocks.")}
+    assert others == {"final_norm", *(["camera_embedding"] if cameras else [])}
+
+
+def test_one_block_at_least_learns(model):
+    with pytest.raises(ConfigError, match="freeze_blocks 12: the backbone has 12"):
+        make_optimizer(model, OptimConfig(freeze_blocks=12))
+    for wrong in ({"freeze_blocks": -1}, {"freeze_blocks": 2, "freeze_backbone": True}):
+        with pytest.raises(ConfigError, match=r"optim\.freeze_blocks"):
+            OptimConfig(**wrong)
 
 
 def two_steps(model, config):

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from run_cases import make_config, read_metrics, write_set
 
-from slimreid.config_io import known_keys
+from slimreid.config import Config
+from slimreid.config_io import BEFORE, known_keys
 from slimreid.errors import ConfigError, TrainingError
 from slimreid.training.checkpoint import read_state
 from slimreid.training.records import Watcher
@@ -107,8 +108,9 @@ def interrupted(config, output, step):
     [
         ("optim.name=sgd", "optim.accumulate=2", "model.fusion=hdm_atmoe", "train.precision=bf16"),
         ("optim.name=adamw", "data.workers=1", "model.camera_embedding=true", "loss.metric=supcon"),
+        ("transforms.modality_dropout=0.5", "transforms.dropout_unit=sample", "model.completion=true"),
     ],
-    ids=["sgd", "adamw"],
+    ids=["sgd", "adamw", "dropout"],
 )
 def test_interrupted_run_ends_bit_identical(manifest, tmp_path, options):
     config = make_config(manifest, *options, "train.threads=1")
@@ -144,6 +146,26 @@ def test_changed_options_are_refused_by_name_unless_they_may_change(manifest, tm
     assert [r.getMessage() for r in caplog.records] == [
         "batch.test: 5 before, 7 now; the result will not be equal to the last bit"
     ]
+
+
+def test_a_run_of_before_an_option_goes_on_as_it_began(manifest, tmp_path):
+    """Its checkpoint does not name the option, whose default is not what was done then."""
+    interrupted(make_config(manifest, "train.threads=1"), tmp_path / "r", 4)
+    state = read_state(tmp_path / "r" / "checkpoints" / "epoch_0001")
+    for key in BEFORE:
+        section, name = key.split(".")
+        del state.config[section][name]
+    with pytest.raises(ConfigError) as caught:
+        check_same_run(state, asdict(make_config(manifest, "train.threads=1")), state.dataset)
+    assert "model.absent_weight: 1.0 before, 0.1 now" in str(caught.value)
+    assert "transforms.dropout_unit: 'sample' before, 'batch' now" in str(caught.value)
+    as_before = [f"{key}={value}" for key, value in BEFORE.items()]
+    check_same_run(state, asdict(make_config(manifest, "train.threads=1", *as_before)), state.dataset)
+
+
+def test_options_of_before_exist_and_are_not_the_defaults():
+    today = flat_options(asdict(Config()))
+    assert all(key in today and today[key] != value for key, value in BEFORE.items())
 
 
 def contents_of_checkpoints(run):

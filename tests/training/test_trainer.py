@@ -545,11 +545,67 @@ def test_checkpoints_every_few_epochs_are_kept(manifest, tmp_path):
     assert whole == {"epoch_0004", "epoch_0005"}
 
 
-def test_missing_modalities_and_modality_dropout(tmp_path):
+class Subsets(Watcher):
+    """Which modalities the samples of each batch come with, as the model gets them."""
+
+    def __init__(self, monkeypatch):
+        self.batches, self.images = [], []
+        real = Updater.forward
+
+        def forward(updater, batch, last):
+            self.batches.append(batch.present)
+            return real(updater, batch, last)
+
+        monkeypatch.setattr(Updater, "forward", forward)
+
+    def step(self, report):
+        self.images.append(report.images)
+
+
+@pytest.mark.parametrize("unit", ["batch", "sample"])
+def test_missing_modalities_and_modality_dropout(tmp_path, unit, monkeypatch):
     manifest = write_set(tmp_path / "set", missing=True)
     options = ("model.heads=split", "transforms.modality_dropout=0.5", "model.camera_embedding=true")
+    options += (f"transforms.dropout_unit={unit}", "train.threads=1")
+    seen = Subsets(monkeypatch)
     result = train(make_config(manifest, *options), tmp_path / "r")
     assert 0 < result["test"]["map"] <= 1
+    again = train(make_config(manifest, *options), tmp_path / "again")
+    assert again["fingerprint"] == result["fingerprint"]
+    first, second = seen.batches[: 2 * BATCHES], seen.batches[2 * BATCHES :]
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_dropout_leaves_the_same_out_of_all_samples_of_a_batch(manifest, tmp_path, monkeypatch):
+    seen = Subsets(monkeypatch)
+    options = ("transforms.modality_dropout=0.5", "train.epochs=4", "model.completion=true")
+    train(make_config(manifest, *options), tmp_path / "batch", watchers=[seen])
+    assert len(seen.batches) == 4 * BATCHES
+    assert all(len(present.unique(dim=0)) == 1 for present in seen.batches)
+    subsets = {tuple(present[0].tolist()) for present in seen.batches}
+    assert len(subsets) > 3, "batches differ, also from epoch to epoch"
+    assert seen.images == [int(present.sum()) for present in seen.batches], "only what is there counts"
+    seen.batches.clear()
+    train(make_config(manifest, *options, "transforms.dropout_unit=sample"), tmp_path / "sample")
+    assert any(len(present.unique(dim=0)) > 1 for present in seen.batches)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("model.slimming.ratio_loss=paper", "model.slimming.estimator=soft_topk"),
+        ("model.slimming.where=inside", "optim.accumulate=2"),
+        ("model.missing=zeros", "model.fusion=mean"),
+        ("model.neck_feature=after", "model.absent_weight=0", "model.global_local=true"),
+    ],
+    ids=["ratio", "inside", "zeros", "after"],
+)
+def test_whole_batches_without_a_modality_are_learned_from(tmp_path, options):
+    manifest = write_set(tmp_path / "set", missing=True)
+    config = make_config(manifest, *options, "transforms.modality_dropout=0.7", "train.epochs=3")
+    train(config, tmp_path / "r")
+    assert all(math.isfinite(row["train"]["total"]) for row in read_metrics(tmp_path / "r", "step"))
+    assert not [name for name, value in weights(tmp_path / "r", 3).items() if not value.isfinite().all()]
 
 
 def test_deterministic_algorithms_can_be_left_off(manifest, tmp_path, monkeypatch):

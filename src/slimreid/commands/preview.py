@@ -23,6 +23,7 @@ def preview(config: Config, output: Path = Path("runs/preview"), batches: int = 
     from itertools import islice
 
     from slimreid.config_io import save_config
+    from slimreid.data.dropout import drop_from_batch
     from slimreid.data.loader import train_loader
     from slimreid.visual.dataset_views import batch_rows, save_sheet
 
@@ -31,6 +32,7 @@ def preview(config: Config, output: Path = Path("runs/preview"), batches: int = 
     loader = train_loader(config)
     save_config(config, output)
     for number, batch in enumerate(islice(loader, batches)):
+        batch = drop_from_batch(batch, config.transforms, config.seed, number)
         rows = batch_rows(batch, loader.dataset)
         save_sheet(rows, batch.modalities, output / f"batch_{number}.png", title=f"batch {number}")
     console.print(f"{len(loader)} batches per epoch; the first {min(batches, len(loader))} drawn in {output}")

@@ -122,7 +122,9 @@ class TrainTransform:
     def __call__(self, images: Mapping[str, Tensor], rng: Rng) -> dict[str, Tensor]:
         """Augment; the draws are made in a fixed order, whichever modalities are present."""
         config = self.config
-        stay = draw_dropout(tuple(images), config.modality_dropout, rng)
+        stay = tuple(images)
+        if config.dropout_unit == "sample":  # that of a whole batch comes later
+            stay = draw_dropout(stay, config.modality_dropout, rng)
         geometry = draw_geometry(config, rng)
         rectangle = draw_rectangle(config, rng) if config.share_erase else None
         result = {}

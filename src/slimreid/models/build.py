@@ -51,6 +51,7 @@ def build_model(
         shared_slimmer=config.shared_slimmer,
         moe_heads=config.moe_heads,
         missing=config.missing,
+        absent_weight=config.absent_weight,
         completion=config.completion,
         neck_feature=config.neck_feature,
         original_weight=config.original_weight,

@@ -62,10 +62,13 @@ class HeadSet(nn.ModuleDict):
         """The head of a feature."""
         return cast(BNNeckHead, self[name.replace(".", "_")])
 
-    def after_necks(self, branch: str, blocks: Tensor, present: Tensor | None) -> Tensor:
+    def after_necks(
+        self, branch: str, blocks: Tensor, present: Tensor | None, absent_weight: float = 1.0
+    ) -> Tensor:
         """Blocks (B, S, D) after the one BNNeck of a branch, or after that of each of its S modalities."""
         if branch in self.names:
-            joined: Tensor = self.head(branch).neck(join_blocks(blocks, present, normalise=False))
+            filled = join_blocks(blocks, present, normalise=False, absent_weight=absent_weight)
+            joined: Tensor = self.head(branch).neck(filled)
             return joined.view_as(blocks)
         necks = [self.head(name).neck for name in self.names if name.startswith(f"{branch}.")]
         return torch.stack([neck(blocks[:, m]) for m, neck in enumerate(necks)], dim=1)
@@ -76,21 +79,24 @@ def _spread(rows: Tensor, valid: Tensor) -> Tensor:
     return rows.new_zeros(len(valid), rows.shape[1]).index_put((valid,), rows)
 
 
-def fill_absent(blocks: Tensor, present: Tensor) -> Tensor:
-    """Replace absent blocks by the mean of the present ones: blocks (B, S, C), present (B, S) bool.
+def fill_absent(blocks: Tensor, present: Tensor, weight: float = 1.0) -> Tensor:
+    """Replace absent blocks by `weight` times the mean of the present ones.
 
-    So an embedding has the same size whatever is missing, and samples that share no modality can
-    still be compared.
+    blocks (B, S, C), present (B, S) bool -> (B, S, C). So an embedding has the same size whatever is
+    missing, and samples that share no modality can still be compared; with a small weight, what two
+    samples have in common decides where they have something.
     """
     mask = present[..., None].to(blocks.dtype)  # (B, S, 1)
     mean = (blocks * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp_min(1)
-    return torch.where(present[..., None], blocks, mean)
+    return torch.where(present[..., None], blocks, weight * mean)
 
 
-def join_blocks(blocks: Tensor, present: Tensor | None, normalise: bool) -> Tensor:
+def join_blocks(
+    blocks: Tensor, present: Tensor | None, normalise: bool, absent_weight: float = 1.0
+) -> Tensor:
     """Blocks (B, S, C) to one feature (B, S·C), filled where `present` (B, S) is false."""
     if normalise:
         blocks = F.normalize(blocks, dim=-1)
     if present is not None:
-        blocks = fill_absent(blocks, present)
+        blocks = fill_absent(blocks, present, absent_weight)
     return blocks.flatten(1)

@@ -1,4 +1,4 @@
-"""Slimming inside the backbone: between two blocks, only some patches and a leftover of the others go on."""
+"""Slimming inside the backbone: between two blocks, some patches go on, and what is left of the others."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from slimreid.slimming import (
     min_max,
     stable_top,
 )
+from slimreid.slimming.joining import joining_weights, likeness, redundancy
 from slimreid.slimming.leftovers import leftover_weights, regions_of
 from slimreid.slimming.multimodal import SHARED, asked_scores, by_module, name_guides, other_rows
 from slimreid.slimming.option_checks import check_streams
@@ -48,7 +49,10 @@ class InsideSlimmer(nn.Module):
     other modalities, the class token's attention, how far a patch is from the mean patch. Every row keeps
     the same number of patches, so tensors stay dense.
 
-    What is learned gets a gradient only through the weights of the leftover and, with an estimator, through
+    With `leftover: nearest` dropped patches join the kept ones most like them, and a token counts as all its
+    patches from there on.
+
+    What is learned gets a gradient only through the weights of leftovers and, with an estimator, through
     D: in the attention of later blocks (`soft_keys`), in the tokens (`weigh_kept`) or in the merge. Raises
     `ConfigError` for options that do not fit the backbone.
     """
@@ -144,6 +148,11 @@ class InsideSlimmer(nn.Module):
         if count >= n and not trace:  # nothing to drop
             return state
         scores = self.score(number, state, packing, generator)
+        alike = likeness(state.patches) if options.leftover == "nearest" and count < n else None
+        if alike is not None and options.redundancy:
+            again = redundancy(alike, scores.total)
+            named = {**scores.sources, "redundancy": again}
+            scores = PatchScores(scores.total - options.redundancy * again, named)
         score = scores.total if options.selection_gradient else scores.total.detach()
         if count >= n:  # the tokens stay in their order, and so does what is told of them
             everything = torch.arange(n, device=score.device).expand(len(score), n)
@@ -151,8 +160,11 @@ class InsideSlimmer(nn.Module):
         index = stable_top(score, count)
         if not options.selection_gradient:
             state = replace(state, x=torch.cat([state.x[:, :prefix], state.patches.detach()], dim=1))
-        weights, mass = self._leftover(state, score, index)
-        after = replace(state.slim(index, weights), mass=mass)
+        if alike is None:
+            weights, mass = self._leftover(state, score, index)
+            after = replace(state.slim(index, weights), mass=mass)
+        else:
+            after = state.join(index, *joining_weights(alike, index, state.size))
         decision = None
         if self.training and options.estimator != "topk":
             decision = decide(
@@ -165,6 +177,7 @@ class InsideSlimmer(nn.Module):
                 generator=generator,
             )
             after = self._decided(state, after, decision, index)
+        after = replace(after, key_bias=self._key_bias(after))
         if trace:
             after = record_choice(state, after, scores, index, decision, self._names(scores, packing))
         return after
@@ -244,26 +257,37 @@ class InsideSlimmer(nn.Module):
         return leftover_weights(score, kept_mask(score, index), region, count, state.mass)
 
     def _decided(self, before: TokenState, after: TokenState, decision: Tensor, index: Tensor) -> TokenState:
-        """Carry the decision (R, n) on the kept patches along, and let it reach tokens or keys if asked."""
+        """Carry the decision (R, n) on the kept patches along, and let it reach the tokens if asked."""
         kept = decision.gather(1, index)
         if self.options.weigh_kept:
             weights = F.pad(kept, (after.prefix, after.mixtures), value=1.0)
             after = replace(after, x=after.x * weights[..., None].to(after.x.dtype))
         if before.decision is not None:
             kept = kept * before.decision.gather(1, index)
-        bias = F.pad(kept.log(), (after.prefix, after.mixtures)) if self.options.soft_keys else None
-        return replace(after, decision=kept, key_bias=bias)
+        return replace(after, decision=kept)
+
+    def _key_bias(self, state: TokenState) -> Tensor | None:
+        """(R, T) to add to attention logits: log D if asked for, and log size, by which a token counts."""
+        bias = None
+        if self.options.soft_keys and state.decision is not None:
+            bias = F.pad(state.decision.log(), (state.prefix, state.mixtures))
+        if state.size is not None:
+            sizes = F.pad(state.size.log(), (state.prefix, 0))
+            bias = sizes if bias is None else bias + sizes
+        return bias
 
     def finish(self, encoded: ViTOutput, packing: Packing) -> Slimmed:
         """Tokens (R, T, C) of the slimmed branch: patches that are left, merged if asked, and leftovers."""
         state = encoded.state
         assert state is not None
         if not self.mergers:
-            return Slimmed(encoded.patches, state.chosen, ())
+            return Slimmed(encoded.patches, state.chosen, (), size=state.size)
         n = encoded.patches.shape[1] - state.mixtures
         kept, leftover = encoded.patches[:, :n], encoded.patches[:, n:]
         modules: list[tuple[Any, Tensor]] = by_module(self.mergers, kept, packing.sizes)
         decision = state.decision if self.options.decision_in_merge else None
+        if state.size is not None:  # a token has the weight of all its patches
+            decision = state.size if decision is None else decision * state.size
         logits = torch.cat([merger.logits(rows) for merger, rows in modules])
         merged, weights = merge_patches(kept, logits, decision=decision)
         return Slimmed(torch.cat([merged, leftover], dim=1), state.chosen, (weights,))

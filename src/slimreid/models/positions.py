@@ -51,7 +51,8 @@ def mean_coordinates(coordinates: Tensor, weights: Tensor) -> Tensor:
     """
     weights = weights.detach().to(coordinates.dtype)
     total = weights.sum(-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
-    return (weights / total) @ coordinates
+    with torch.autocast(weights.device.type, enabled=False):  # half precision would blur neighbouring patches
+        return (weights / total) @ coordinates
 
 
 def rotary_table(

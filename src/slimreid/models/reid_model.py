@@ -32,9 +32,9 @@ class ReIDModel(nn.Module):
     """Embeds objects seen in any subset of `modalities`; one forward for training and test.
 
     `missing="skip"` leaves absent modalities out of computation, guidance and features; in test each
-    modality's block of a feature is then L2-normalised and absent blocks are the mean of the present
-    ones, or predicted from them with `completion`. `missing="zeros"` computes them from zero images, as
-    earlier code did, and leaves features raw.
+    modality's block of a feature is then L2-normalised and absent blocks are `absent_weight` times the mean
+    of the present ones, or predicted from them with `completion`. `missing="zeros"` computes them from zero
+    images, as earlier code did, and leaves features raw.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class ReIDModel(nn.Module):
         merged_tokens: int | None = None,
         moe_heads: int = 4,
         missing: Missing = "skip",
+        absent_weight: float = 0.1,
         completion: bool = False,
         neck_feature: NeckFeature = "before",
         original_weight: float = 1.0,
@@ -62,7 +63,7 @@ class ReIDModel(nn.Module):
         self.backbone = backbone
         self.modalities = tuple(modalities)
         self.num_classes, self.fusion, self.missing = num_classes, fusion, missing
-        self.neck_feature = neck_feature
+        self.neck_feature, self.absent_weight = neck_feature, absent_weight
         C, M = backbone.config.out_width, len(self.modalities)
         self.dim = C
         names = self.modalities
@@ -95,7 +96,7 @@ class ReIDModel(nn.Module):
         self.completion = nn.ModuleDict(
             {branch: Completion(C, names) for branch in (ORIGINAL, self.second) if completion and branch}
         )
-        """Per branch, what predicts the blocks of absent modalities; empty = their mean stands for them."""
+        """Per branch, what predicts blocks of absent modalities; empty = they are filled with a mean."""
         self.gather: Callable[[Tensor], Tensor] | None = None
         """Joins tensors of all processes along the batch while training (set by the trainer), so that heads
         and losses see the global batch."""
@@ -243,8 +244,8 @@ class ReIDModel(nn.Module):
                 )
             elif self.inside is not None:
                 slimmed = self.inside.finish(encoded, packing)
-            tokens = patches if slimmed is None else slimmed.tokens
-            blocks, there = self._joined(packing.unpack(tokens.mean(dim=1)), present)
+            pooled = patches.mean(dim=1) if slimmed is None else slimmed.pooled()
+            blocks, there = self._joined(packing.unpack(pooled), present)
             return blocks, slimmed, there
         tokens = packing.unpack(torch.cat([globals_[:, None], patches], dim=1))
         subsets = None if present is None else self.hdm.subset_presence(present)
@@ -256,13 +257,14 @@ class ReIDModel(nn.Module):
 
     def _feature(self, branch: str, blocks: Tensor, exists: Tensor | None) -> Tensor:
         """Blocks (B, S, D) of a branch to its feature (B, S·D); in test after the BNNeck if asked for."""
+        weight = self.absent_weight
         if self.training:
-            return join_blocks(blocks, exists, normalise=False)
+            return join_blocks(blocks, exists, normalise=False, absent_weight=weight)
         if exists is not None and branch in self.completion:
             blocks, exists = self.completion[branch](blocks, exists), None
         if self.neck_feature == "after":
-            blocks = self.heads.after_necks(branch, blocks, exists)
-        return join_blocks(blocks, exists, normalise=self.missing == "skip")
+            blocks = self.heads.after_necks(branch, blocks, exists, weight)
+        return join_blocks(blocks, exists, normalise=self.missing == "skip", absent_weight=weight)
 
     def _classify(self, output: ReIDOutput, blocks: Tensor, exists: Tensor | None) -> None:
         """Run every head on its feature."""

@@ -36,6 +36,8 @@ class TokenState:
     """Patches (down, across) of the whole image, if known."""
     mixtures: int = 0
     """How many of the last tokens stand for several patches, such as leftovers."""
+    size: Tensor | None = None
+    """(B, T − prefix): how many patches each patch token stands for; None = one each."""
     mass: Tensor | None = None
     """(B, mixtures): log-weight that each of them has gathered, for those who mix further."""
     decision: Tensor | None = None
@@ -69,7 +71,9 @@ class TokenState:
             raise ModelError(f"weights to merge must be ({B}, n, {N}), not {tuple(weights.shape)}")
         places = mean_coordinates(self.positions, weights)
         origin = torch.full(weights.shape[:2], -1, dtype=torch.int64, device=weights.device)
-        return self._with(weights.to(self.x.dtype) @ self.patches, places, origin)
+        with torch.autocast(self.x.device.type, enabled=False):  # tokens stay as precise as they are
+            merged = weights.to(self.x.dtype) @ self.patches
+        return self._with(merged, places, origin)
 
     def slim(self, index: Tensor, weights: Tensor | None) -> TokenState:
         """Keep the patch tokens at `index` (B, K), and mixtures of all by `weights` (B, L, N) or None behind.
@@ -95,6 +99,16 @@ class TokenState:
             index=F.pad(origin, (0, weights.shape[1]), value=-1),
             mixtures=weights.shape[1],
         )
+
+    def join(self, index: Tensor, weights: Tensor, size: Tensor) -> TokenState:
+        """Replace the N patch tokens by those at `index` (B, K) and what joined them.
+
+        `weights` (B, K, N) and `size` (B, K) are those of `joining_weights`. Positions are weighted means;
+        each token is still known as its patch of `index`.
+        """
+        merged = self.merge(weights)
+        origin = index if self.index is None else self.index.gather(1, index)
+        return replace(merged, index=origin, size=size)
 
     def append(self, tokens: Tensor, positions: Tensor) -> TokenState:
         """Add mixed tokens (B, n, C), such as the leftover, at `positions` (B, n, 2), after the others."""
@@ -179,5 +193,7 @@ def check_change(block: int, before: TokenState, after: TokenState) -> None:
         )
     if after.index is not None and after.index.shape != (B, T - after.prefix):
         raise ModelError(f"{where}: index must be ({B}, {T - after.prefix}), not {tuple(after.index.shape)}")
+    if after.size is not None and after.size.shape != (B, T - after.prefix):
+        raise ModelError(f"{where}: size must be ({B}, {T - after.prefix}), not {tuple(after.size.shape)}")
     if after.key_bias is not None and after.key_bias.shape != (B, T):
         raise ModelError(f"{where}: key_bias must be ({B}, {T}), not {tuple(after.key_bias.shape)}")

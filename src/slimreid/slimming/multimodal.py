@@ -298,4 +298,5 @@ def unpack(slimmed: Slimmed, packing: Packing) -> Slimmed:
         tuple(spread(s) for s in slimmed.selections),
         tuple(packing.unpack(w) for w in slimmed.weights),
         slimmed.ratio_loss,
+        None if slimmed.size is None else packing.unpack(slimmed.size),
     )

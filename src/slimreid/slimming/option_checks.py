@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "selection": ("hard", "soft"),
     "ratio_loss": RATIO_LOSSES,
     "where": ("after", "inside"),
-    "leftover": ("single", "regions", "none"),
+    "leftover": ("single", "regions", "nearest", "none"),
     "keep_warmup_shape": WARMUP_SHAPES,
 }
 
@@ -39,6 +40,7 @@ FROM_OTHERS = ("others", "others_contrast", "query")
 INSIDE_ONLY = (
     "schedule",
     "leftover",
+    "redundancy",
     "regions",
     "soft_keys",
     "keep_warmup_epochs",
@@ -105,6 +107,10 @@ def check_inside(options: SlimmingOptions) -> None:
         raise ConfigError("ratio_loss: the share kept inside is fixed, so the loss has no effect; use 'none'")
     if options.leftover == "regions" and (min(options.regions) < 1 or options.regions == (1, 1)):
         raise ConfigError(f"regions: {options.regions} are not two or more; use leftover 'single' for one")
+    if not 0 <= options.redundancy < math.inf:
+        raise ConfigError(f"redundancy: {options.redundancy} is not a finite number of at least 0")
+    if options.redundancy and options.leftover != "nearest":
+        raise ConfigError("redundancy: needs leftover 'nearest', where patches that are alike join")
     if options.keep_warmup_epochs < 0:
         raise ConfigError(f"keep_warmup_epochs: {options.keep_warmup_epochs} is negative")
     if options.soft_keys and options.estimator == "topk":
@@ -115,7 +121,8 @@ def check_inside(options: SlimmingOptions) -> None:
             f"estimator: '{options.estimator}' has no effect without soft_keys, weigh_kept or a merge that D "
             "reaches"
         )
-    trained = options.selection_gradient and (options.leftover != "none" or options.estimator != "topk")
+    weighed = options.leftover in ("single", "regions")  # by the scores
+    trained = options.selection_gradient and (weighed or options.estimator != "topk")
     for name in TRAINED_SOURCES:
         if name in options.sources and not trained:
             raise ConfigError(

@@ -81,7 +81,11 @@ class SlimmingOptions:
     schedule: tuple[tuple[float, float], ...] = ((0.25, 0.5), (0.5, 0.2))
     """Inside: pairs of (position as a share of the depth, share of the original patches kept from there)."""
     leftover: str = "single"
-    """Inside: dropped patches go on as a `single` token, as one per region (`regions`), or not (`none`)."""
+    """Inside: dropped patches join the kept ones most like them (`nearest`), or go on as a `single` token, as
+    one per region (`regions`), or not (`none`)."""
+    redundancy: float = 0.0
+    """Inside, with `leftover: nearest`: how much it counts against a patch that it is like one with a higher
+    score; 0 = the score alone decides."""
     regions: tuple[int, int] = (2, 2)
     """Inside: regions (down, across) with a leftover token each, for `leftover: regions`."""
     soft_keys: bool = False

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from slimreid.errors import ConfigError, ModelError
 
-SOURCES = ("learned", "own", "attention", "contrast", "others_contrast", "query", "random")
-"""Sources of a score that are no guides; no guide may have such a name."""
+SOURCES = ("learned", "own", "attention", "contrast", "others_contrast", "query", "random", "redundancy")
+"""Parts of a score that are no guides; no guide may have such a name."""
 _EPS = 1e-8
 _TINY_NORM = 1e-12
 

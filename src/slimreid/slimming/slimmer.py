@@ -43,11 +43,20 @@ class Slimmed:
     """(B, N_c, K) merge weights per choice; empty without a merge."""
     ratio_loss: Tensor | None = None
     """Weighted ratio loss, a scalar, if asked for."""
+    size: Tensor | None = None
+    """(B, T): how many patches each token stands for; None = they count alike."""
 
     @property
     def selection(self) -> Selection:
         """The (first) choice of patches."""
         return self.selections[0]
+
+    def pooled(self) -> Tensor:
+        """The mean of the tokens, each counting by its size: (B, C); zero for an absent modality."""
+        if self.size is None:
+            return self.tokens.mean(dim=-2)
+        weights = self.size / self.size.sum(-1, keepdim=True).clamp_min(1)  # absent ones have size 0
+        return (self.tokens * weights[..., None].to(self.tokens.dtype)).sum(dim=-2)
 
 
 def token_count(options: SlimmingOptions, num_patches: int | None, merged_tokens: int | None) -> int:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from slimreid.config import Config
+from slimreid.data.dropout import drop_from_batch
 from slimreid.data.loader import BatchLoader
 from slimreid.data.sampler import IdentitySampler
 from slimreid.errors import TrainingError
@@ -118,7 +119,9 @@ class Learner:
             last = final or used % accumulate == 0
             if not self.updater.waiting:
                 self.schedule.set_epoch(epoch + number / batches)
-            seed_step(self.config.seed, epoch * batches + number, self.processes.rank)
+            seed, of_run = self.config.seed, epoch * batches + number
+            seed_step(seed, of_run, self.processes.rank)
+            batch = drop_from_batch(batch, self.config.transforms, seed, of_run)
             images += int(batch.present.sum()) * self.processes.count
             total, named = self.updater.forward(batch.to(self.processes.device, non_blocking=True), last)
             for name, value in self._checked(named, batch, epoch, step + done).items():

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from slimreid.config import OptimConfig
+from slimreid.errors import ConfigError
 from slimreid.models.reid_model import ReIDModel
 
 BACKBONE, NEW = "backbone", "new"
@@ -37,10 +38,31 @@ def freeze_backbone(model: ReIDModel) -> None:
     model.backbone.requires_grad_(False)
 
 
+def freeze_blocks(model: ReIDModel, count: int) -> None:
+    """Stop learning in the first `count` blocks of the backbone and in patch and position embeddings.
+
+    They need no backward pass then, unless a camera embedding learns in front of them. Raises `ConfigError`
+    when no block would be left to learn.
+    """
+    backbone = model.backbone
+    if count >= len(backbone.blocks):
+        raise ConfigError(
+            f"optim.freeze_blocks {count}: the backbone has {len(backbone.blocks)} blocks, and one must "
+            "learn; optim.freeze_backbone freezes all"
+        )
+    for name, parameter in backbone.named_parameters():
+        part, _, rest = name.partition(".")
+        behind = part in ("final_norm", "projection") or (
+            part == "blocks" and int(rest.split(".")[0]) >= count
+        )
+        if not behind and name != "camera_embedding":
+            parameter.requires_grad_(False)
+
+
 def parameter_groups(model: ReIDModel, config: OptimConfig) -> list[dict[str, Any]]:
     """Groups with `name`, `params`, `lr` and `weight_decay`; frozen parameters and empty groups are left out.
 
-    Freeze first: `config.freeze_backbone` is not looked at here.
+    Freeze first: that is not looked at here.
     """
     members: dict[str, list[Tensor]] = {f"{p}.{k}": [] for p in (BACKBONE, NEW) for k in (WEIGHT, GAIN, BIAS)}
     for name, parameter in model.named_parameters():
@@ -75,9 +97,11 @@ def _decay(group: str, config: OptimConfig) -> float:
 
 
 def make_optimizer(model: ReIDModel, config: OptimConfig) -> torch.optim.Optimizer:
-    """Adam, AdamW or SGD over the groups of `model`; freezes the backbone first if `config` says so."""
+    """Adam, AdamW or SGD over the groups of `model`; freezes what `config` says first."""
     if config.freeze_backbone:
         freeze_backbone(model)
+    elif config.freeze_blocks:
+        freeze_blocks(model, config.freeze_blocks)
     groups = parameter_groups(model, config)
     # One kernel per parameter instead of a dozen; elsewhere torch chooses well by itself.
     fused = True if _on_cpu(model) else None
