@@ -1,0 +1,131 @@
+"""Options of data, augmentation and batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from slimreid.errors import ConfigError
+from slimreid.modalities import declare, find_modality
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where the images are and how they are read."""
+
+    manifest: str = ""
+    """Manifest (CSV), or a folder with manifest.csv in it."""
+    modalities: tuple[str, ...] | None = None
+    """Modalities to use, e.g. [rgb, tir]; none = all the manifest has."""
+    windows: dict[str, tuple[float, float]] | None = None
+    """Per modality (low, high) of 16-bit values that become black and white; none = robust percentiles."""
+    on_error: Literal["raise", "skip"] = "raise"
+    """A broken image stops the run, or is dropped, counted and listed at the end."""
+    cache: Literal["none", "ram", "disk"] = "none"
+    """Keep resized images in memory or on disk."""
+    cache_dir: str | None = None
+    """Folder of the disk cache; none = '.cache' beside the manifest."""
+    scaled_decode: bool = False
+    """Let large JPEGs be decoded at a fraction of their size: about twice as fast, slightly other pixels."""
+    workers: int = 2
+    """Processes that load images; 0 = in the main process. Results do not depend on it."""
+
+    def __post_init__(self) -> None:
+        if self.modalities is not None:
+            object.__setattr__(self, "modalities", declare(self.modalities))
+        if self.workers < 0:
+            raise ConfigError(f"data.workers must not be negative, not {self.workers}")
+        if self.cache_dir and self.cache != "disk":
+            raise ConfigError("data.cache_dir is set but data.cache is not 'disk'; set both or neither")
+        if self.windows is not None:
+            named = {find_modality(name) or name: window for name, window in self.windows.items()}
+            object.__setattr__(self, "windows", named)
+        for name, (low, high) in (self.windows or {}).items():
+            if not low < high:
+                raise ConfigError(
+                    f"data.windows.{name} must be (low, high) with low < high, not {(low, high)}"
+                )
+
+
+@dataclass(frozen=True)
+class TransformConfig:
+    """How images become tensors, in training and in test."""
+
+    height: int = 256
+    """Height of the images the model sees, in pixels."""
+    width: int = 128
+    """Width of the images the model sees, in pixels."""
+    mean: float = 0.5
+    """Subtracted from pixel values in [0, 1]."""
+    std: float = 0.5
+    """Pixel values are divided by this after the mean is subtracted."""
+    train_resize: Literal["bicubic", "bilinear"] = "bicubic"
+    """Interpolation in training."""
+    test_resize: Literal["bicubic", "bilinear"] = "bilinear"
+    """Interpolation in test."""
+    flip: float = 0.5
+    """Probability of a horizontal flip in training."""
+    pad: int = 10
+    """Black border added on all sides before a random crop of the original size; 0 = no crop."""
+    share_geometry: bool = True
+    """Draw flip and crop once per sample for all modalities; false = once per modality."""
+    erase: float = 0.5
+    """Probability of erasing a random rectangle with noise in training."""
+    share_erase: bool = False
+    """Erase the same rectangle in all modalities; false = draw each on its own."""
+    erase_area: tuple[float, float] = (0.02, 1 / 3)
+    """Smallest and largest share of the image that is erased."""
+    erase_aspect: tuple[float, float] = (0.3, 3.3)
+    """Smallest and largest height-to-width ratio of the erased rectangle."""
+    colour_jitter: float = 0.0
+    """Strength of random brightness, contrast and saturation, for colour images only; 0 = off."""
+    modality_dropout: float = 0.0
+    """Probability with which each modality is left out in training; one always stays."""
+    dropout_unit: Literal["batch", "sample"] = "batch"
+    """Leave modalities out of whole batches, so that losses compare like with like, or of each sample."""
+
+    def __post_init__(self) -> None:
+        for name in ("height", "width"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"transforms.{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("flip", "erase", "modality_dropout", "colour_jitter"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"transforms.{name} must be in [0, 1], not {getattr(self, name)}")
+        if self.modality_dropout == 1:
+            raise ConfigError(
+                "transforms.modality_dropout must be below 1: nothing would be left to learn from"
+            )
+        if self.std <= 0:
+            raise ConfigError(f"transforms.std must be positive, not {self.std}")
+        if not 0 <= self.pad < min(self.size):
+            raise ConfigError(f"transforms.pad must be in [0, {min(self.size)}), not {self.pad}")
+        for name in ("erase_area", "erase_aspect"):
+            low, high = getattr(self, name)
+            if not 0 < low <= high or (name == "erase_area" and high > 1):
+                raise ConfigError(
+                    f"transforms.{name} must be (low, high) with 0 < low <= high, not {(low, high)}"
+                )
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width)."""
+        return self.height, self.width
+
+
+@dataclass(frozen=True)
+class BatchConfig:
+    """How many images are seen at once, and which go together."""
+
+    identities: int = 8
+    """Different identities in a training batch (P), over all processes."""
+    images: int = 8
+    """Images of each identity in a training batch (K)."""
+    spread_cameras: bool = False
+    """Draw the K images of an identity from as many cameras as it has, each camera alike."""
+    test: int = 64
+    """Samples in a batch when testing."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("identities", 2), ("images", 2), ("test", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"batch.{name} must be at least {least}, not {getattr(self, name)}")
