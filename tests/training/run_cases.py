@@ -22,6 +22,7 @@ from slimreid.config_io import load_config
 from slimreid.data.codebook import Codebook
 from slimreid.data.loader import open_manifest
 from slimreid.loading import MODEL_NAME, ModelCard, build_from_card, write_model
+from slimreid.training.checkpoint import CheckpointStore, read_checkpoint
 
 NAMES = ("rgb", "nir", "tir")
 SPLITS = {"train": range(6), "val": range(6, 9), "test": range(9, 12)}
@@ -144,3 +145,13 @@ def write_random_model(folder: Path, config: Config, seed: int = 0, **changes: A
     folder.mkdir(parents=True)
     write_model(folder / MODEL_NAME, model.state_dict(), card)
     return folder
+
+
+def weights(run: Path, epoch: int = 2) -> dict[str, torch.Tensor]:
+    """The model's tensors in a checkpoint of a run."""
+    return read_checkpoint(CheckpointStore(run).path(epoch)).model
+
+
+def differs(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> list[str]:
+    """Names of the tensors that are not the same to the last bit."""
+    return [name for name in a if not torch.equal(a[name], b[name])]

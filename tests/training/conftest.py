@@ -1,0 +1,25 @@
+"""Fixtures of the training tests: a small set of images, and a run on it without anything special."""
+
+import io
+
+import pytest
+from rich.console import Console
+from run_cases import make_config, write_set
+
+from slimreid.training.display import make_display
+from slimreid.training.trainer import train
+
+
+@pytest.fixture(scope="session")
+def manifest(tmp_path_factory):
+    return write_set(tmp_path_factory.mktemp("set"))
+
+
+@pytest.fixture(scope="session")
+def plain(manifest, tmp_path_factory):
+    """A finished run without anything special, and what it returned."""
+    folder = tmp_path_factory.mktemp("plain") / "run"
+    text = io.StringIO()
+    watcher = make_display(Console(file=text, width=300))
+    result = train(make_config(manifest), folder, watchers=[watcher])
+    return folder, result, text.getvalue()
