@@ -38,8 +38,8 @@ import front_points as points
 import tome
 from front_plot import front_plot
 from slimreid.config_io import CONFIG_NAME, load_config
-from slimreid.console import console, errors, progress, table
-from slimreid.errors import ConfigError, DataError, SlimReIDError
+from slimreid.console import console, ending_in_one_line, progress, table
+from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.data import open_data
 from slimreid.experiments.plan import deciding_options
 from slimreid.files import write_text
@@ -308,6 +308,7 @@ def run(args: argparse.Namespace) -> None:
         show(training_free(args))
 
 
+@ending_in_one_line
 def main(arguments: list[str] | None = None) -> int:
     parser = make_parser()
     args = parser.parse_args(arguments)
@@ -316,11 +317,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     torch.set_num_threads(args.threads)
-    try:
-        run(args)
-    except SlimReIDError as error:
-        errors.print(f"error: {error}", markup=False, soft_wrap=True)
-        return 2
+    run(args)
     return 0
 
 

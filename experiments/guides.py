@@ -15,8 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from slimreid.console import console, errors, table
-from slimreid.errors import ConfigError, SlimReIDError
+from slimreid.console import console, ending_in_one_line, table
 from slimreid.evaluation.data import open_data, select_part
 from slimreid.evaluation.guides import guide_overlaps
 from slimreid.evaluation.points import points
@@ -24,6 +23,7 @@ from slimreid.files import write_text
 from slimreid.loading import load
 
 
+@ending_in_one_line
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -35,22 +35,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--stage", type=int, default=-1, help="stage of slimming inside, from 0")
     parser.add_argument("--out", type=Path, default=None, help="also write the shares, 0 to 1, as JSON")
     options = parser.parse_args(arguments)
-    try:
-        loaded = load(options.run)
-        data, _ = select_part(open_data(loaded, options.data), options.part)
-        found = guide_overlaps(loaded, data, limit=options.limit, stage=options.stage)
-        names = loaded.modalities
-        rows = []
-        for left in found.subsets:
-            shares = (found.shares[name].get(left, float("nan")) for name in names)
-            rows.append(("+".join(left) or "none", *map(points, shares)))
-        console.print(table(["guides", *names], rows, "kept as with all guides (%)"))
-        console.print(f"{found.samples} samples; by chance {points(found.chance)}")
-        if options.out:
-            write_text(options.out, json.dumps(found.to_dict(), indent=2) + "\n")
-    except SlimReIDError as error:
-        errors.print(f"error: {error}", markup=False, soft_wrap=True)
-        return 2 if isinstance(error, ConfigError) else 1
+    loaded = load(options.run)
+    data, _ = select_part(open_data(loaded, options.data), options.part)
+    found = guide_overlaps(loaded, data, limit=options.limit, stage=options.stage)
+    names = loaded.modalities
+    rows = []
+    for left in found.subsets:
+        shares = (found.shares[name].get(left, float("nan")) for name in names)
+        rows.append(("+".join(left) or "none", *map(points, shares)))
+    console.print(table(["guides", *names], rows, "kept as with all guides (%)"))
+    console.print(f"{found.samples} samples; by chance {points(found.chance)}")
+    if options.out:
+        write_text(options.out, json.dumps(found.to_dict(), indent=2) + "\n")
     return 0
 
 

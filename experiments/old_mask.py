@@ -30,8 +30,8 @@ from torch import Tensor
 
 from slimreid.cli import main as slimreid
 from slimreid.config_io import load_config
-from slimreid.console import console, errors
-from slimreid.errors import SlimReIDError, TrainingError
+from slimreid.console import console, ending_in_one_line
+from slimreid.errors import TrainingError
 from slimreid.experiments.selection_tables import markdown
 from slimreid.files import write_text
 from slimreid.slimming import estimators, multimodal, selection
@@ -191,6 +191,7 @@ def picture(results: Sequence[dict[str, Any]]) -> Figure:
     return figure
 
 
+@ending_in_one_line
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -202,23 +203,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="other options")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    try:
-        if not options.world.exists():
-            slimreid(["data", "synth", str(options.world), "--identities", "64", "--seed", "0"])
-        results = []
-        for number, arm in enumerate(ARMS, start=1):
-            path = options.results / "old_mask" / f"{arm.name}.json"
-            if not path.is_file():
-                console.print(f"[{number}/{len(ARMS)}] {arm.label}", markup=False)
-                found = run_arm(arm, options.runs / arm.name, options.world, options.epochs, options.set)
-                write_text(path, json.dumps(found) + "\n")
-            results.append(json.loads(path.read_text(encoding="utf-8")))
-        write_text(options.results / "old_mask.md", report(results))
-        save_picture(picture(results), options.results / "old_mask.png")
-        console.print(f"{len(results)} results in {options.results / 'old_mask.md'}, .png", soft_wrap=True)
-    except SlimReIDError as error:
-        errors.print(f"error: {error}", markup=False, soft_wrap=True)
-        return 1
+    if not options.world.exists():
+        slimreid(["data", "synth", str(options.world), "--identities", "64", "--seed", "0"])
+    results = []
+    for number, arm in enumerate(ARMS, start=1):
+        path = options.results / "old_mask" / f"{arm.name}.json"
+        if not path.is_file():
+            console.print(f"[{number}/{len(ARMS)}] {arm.label}", markup=False)
+            found = run_arm(arm, options.runs / arm.name, options.world, options.epochs, options.set)
+            write_text(path, json.dumps(found) + "\n")
+        results.append(json.loads(path.read_text(encoding="utf-8")))
+    write_text(options.results / "old_mask.md", report(results))
+    save_picture(picture(results), options.results / "old_mask.png")
+    console.print(f"{len(results)} results in {options.results / 'old_mask.md'}, .png", soft_wrap=True)
     return 0
 
 

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from slimreid.cli import main as slimreid
 from slimreid.commands.ablate import print_failures
-from slimreid.console import console, errors, table
-from slimreid.errors import ConfigError, SlimReIDError
+from slimreid.console import console, ending_in_one_line, table
+from slimreid.errors import ConfigError
 from slimreid.experiments.plan import Job, make_jobs
 from slimreid.experiments.plan_file import RUNS, Plan, read_plan
 from slimreid.experiments.record import read_record
@@ -150,13 +150,10 @@ def run(options: argparse.Namespace) -> int:
     return 1 if outcome.failures else 0
 
 
+@ending_in_one_line
 def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    try:
-        return run(parse(arguments))
-    except SlimReIDError as error:
-        errors.print(f"error: {error}", markup=False, soft_wrap=True)
-        return 2 if isinstance(error, ConfigError) else 1
+    return run(parse(arguments))
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from slimreid.console import console, errors, table
+from slimreid.console import console, ending_in_one_line, table
 from slimreid.data.loader import open_manifest
-from slimreid.errors import ConfigError, SlimReIDError
+from slimreid.errors import ConfigError
 from slimreid.evaluation.points import NOTHING, points
 from slimreid.loading import load
 from slimreid.training.selection_watch import read_selection, selection_summary
@@ -40,6 +40,7 @@ def draw_history(run: Path, out: Path, samples: int, epochs: int, stage: int) ->
     return path
 
 
+@ending_in_one_line
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -50,26 +51,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--epochs", type=int, default=6, help="at most so many epochs in them")
     parser.add_argument("--stage", type=int, default=-1, help="stage of slimming inside, from 0")
     options = parser.parse_args(arguments)
-    try:
-        runs = {run.name: selection_summary(read_selection(run)) for run in options.runs}
-        options.out.mkdir(parents=True, exist_ok=True)
-        save_picture(selection_curves(runs), options.out / "selection.png")
-        lines = []
-        for run in options.runs:
-            if not runs[run.name]:
-                console.print(f"{run}: was not watched", markup=False)
-                continue
-            draw_history(run, options.out, options.samples, options.epochs, options.stage)
-            last = {name: values[-1] for name, values in runs[run.name].items()}
-            shares = [last[name] for name in ("on_object", "chance", "same")]
-            figures = [NOTHING if share is None else points(share) for share in shares]
-            lines.append((run.name, str(last["epoch"]), *figures))
-        columns = ["run", "epoch", "on object", "by chance", "kept before"]
-        console.print(table(columns, lines, "kept patches at the end (%)"))
-        console.print(f"pictures are in {options.out}", markup=False, soft_wrap=True)
-    except SlimReIDError as error:
-        errors.print(f"error: {error}", markup=False, soft_wrap=True)
-        return 2 if isinstance(error, ConfigError) else 1
+    runs = {run.name: selection_summary(read_selection(run)) for run in options.runs}
+    options.out.mkdir(parents=True, exist_ok=True)
+    save_picture(selection_curves(runs), options.out / "selection.png")
+    lines = []
+    for run in options.runs:
+        if not runs[run.name]:
+            console.print(f"{run}: was not watched", markup=False)
+            continue
+        draw_history(run, options.out, options.samples, options.epochs, options.stage)
+        last = {name: values[-1] for name, values in runs[run.name].items()}
+        shares = [last[name] for name in ("on_object", "chance", "same")]
+        figures = [NOTHING if share is None else points(share) for share in shares]
+        lines.append((run.name, str(last["epoch"]), *figures))
+    columns = ["run", "epoch", "on object", "by chance", "kept before"]
+    console.print(table(columns, lines, "kept patches at the end (%)"))
+    console.print(f"pictures are in {options.out}", markup=False, soft_wrap=True)
     return 0
 
 

@@ -22,11 +22,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from slimreid.console import console, errors, progress, table
+from slimreid.console import console, ending_in_one_line, progress, table
 from slimreid.data.dataset import ReIDDataset
 from slimreid.data.manifest import SPLITS
 from slimreid.data.masks import object_shares, read_mask
-from slimreid.errors import DataError, SlimReIDError
+from slimreid.errors import DataError
 from slimreid.evaluation.data import camera_numbers, eval_config, open_data, select_part
 from slimreid.evaluation.points import points
 from slimreid.files import write_text
@@ -119,6 +119,7 @@ def compare(loaded: LoadedModel, part: str, limit: int, keep: float) -> dict[str
     return {source: tuple(np.mean(found, axis=0).tolist()) for source, found in figures.items()}
 
 
+@ending_in_one_line
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -129,16 +130,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=float, default=0.5, help="share of patches that is kept")
     parser.add_argument("--out", type=Path, default=None, help="also write the figures, 0 to 1, as JSON")
     options = parser.parse_args(arguments)
-    try:
-        found = compare(load(options.run), options.part, options.limit, options.keep)
-        rows = [(source, f"{area:.3f}", points(share)) for source, (area, share) in found.items()]
-        console.print(table(["source", "area under ROC", "kept on object (%)"], rows, options.run.name))
-        if options.out:
-            values = {source: {"auc": area, "on_object": share} for source, (area, share) in found.items()}
-            write_text(options.out, json.dumps(values, indent=2) + "\n")
-    except SlimReIDError as error:
-        errors.print(f"error: {error}", markup=False, soft_wrap=True)
-        return 1
+    found = compare(load(options.run), options.part, options.limit, options.keep)
+    rows = [(source, f"{area:.3f}", points(share)) for source, (area, share) in found.items()]
+    console.print(table(["source", "area under ROC", "kept on object (%)"], rows, options.run.name))
+    if options.out:
+        values = {source: {"auc": area, "on_object": share} for source, (area, share) in found.items()}
+        write_text(options.out, json.dumps(values, indent=2) + "\n")
     return 0
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from slimreid.console import console, errors
-from slimreid.errors import DataError, SlimReIDError
+from slimreid.console import console, ending_in_one_line
+from slimreid.errors import DataError
 from slimreid.evaluation.missing import MissingMatrix
 from slimreid.evaluation.points import points
 from slimreid.evaluation.writing import chance_text
@@ -97,6 +97,7 @@ def first_watched(records: Sequence[RunRecord]) -> dict[str, Summary]:
     return found
 
 
+@ending_in_one_line
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -107,27 +108,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args(arguments)
     out = options.out or options.results
-    try:
-        for path in sorted(options.plans_folder.glob("*.yaml")):
-            if options.plans and path.stem not in options.plans:
-                continue
-            plan = read_plan(path)
-            records = read_results(options.results / plan.name, [e.title for e in plan.experiments])
-            if not records:
-                console.print(f"{plan.name}: no results yet")
-                continue
-            write_text(out / f"{plan.name}.md", page(plan.name, plan.about, records))
-            rows = compare_records(records, paired=False).rows
-            points = [GridPoint({"model": row.label}, row.map.values) for row in rows]
-            save_picture(models_plot(points), out / f"{plan.name}.png")
-            if watched := first_watched(records):
-                save_picture(selection_curves(watched), out / f"{plan.name}-selection.png")
-            console.print(
-                f"{plan.name}: {len(records)} results in {out / plan.name}.md, .png", soft_wrap=True
-            )
-    except SlimReIDError as error:
-        errors.print(f"error: {error}", markup=False, soft_wrap=True)
-        return 1
+    for path in sorted(options.plans_folder.glob("*.yaml")):
+        if options.plans and path.stem not in options.plans:
+            continue
+        plan = read_plan(path)
+        records = read_results(options.results / plan.name, [e.title for e in plan.experiments])
+        if not records:
+            console.print(f"{plan.name}: no results yet")
+            continue
+        write_text(out / f"{plan.name}.md", page(plan.name, plan.about, records))
+        rows = compare_records(records, paired=False).rows
+        points = [GridPoint({"model": row.label}, row.map.values) for row in rows]
+        save_picture(models_plot(points), out / f"{plan.name}.png")
+        if watched := first_watched(records):
+            save_picture(selection_curves(watched), out / f"{plan.name}-selection.png")
+        console.print(f"{plan.name}: {len(records)} results in {out / plan.name}.md, .png", soft_wrap=True)
     return 0
 
 

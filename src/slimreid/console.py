@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Sized
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from slimreid.errors import ConfigError, SlimReIDError
+
 T = TypeVar("T")
+P = ParamSpec("P")
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
@@ -38,3 +42,20 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str |
     for row in rows:
         result.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
     return result
+
+
+def ending_in_one_line(main: Callable[P, int]) -> Callable[P, int]:
+    """Let the `main` of a script end with one line and an exit code where a user's mistake stops it.
+
+    2 for wrong options (`ConfigError`), 1 for other errors of ours; everything else passes.
+    """
+
+    @wraps(main)
+    def run(*args: P.args, **kwargs: P.kwargs) -> int:
+        try:
+            return main(*args, **kwargs)
+        except SlimReIDError as error:
+            errors.print(f"error: {error}", markup=False, soft_wrap=True)
+            return 2 if isinstance(error, ConfigError) else 1
+
+    return run
