@@ -3,7 +3,7 @@
     python experiments/tables.py [PLAN ...] [--results experiments/results] [--out experiments/results]
 
 Writes PLAN.md (table, kept patches, missing modalities, commands) and PLAN.png for every plan, and
-PLAN-selection.png where the choice of patches was watched, from the results alone.
+PLAN-selection.png where the choice of patches was watched (the first eight arms), from the results alone.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from slimreid.visual.selection_curves import Summary, selection_curves
 from slimreid.visual.style import save_picture
 
 HERE = Path(__file__).resolve().parent
+DRAWN = 8
 
 
 def read_results(folder: Path, order: Sequence[str]) -> list[RunRecord]:
@@ -89,12 +90,15 @@ def page(title: str, about: str, records: Sequence[RunRecord]) -> str:
 
 
 def first_watched(records: Sequence[RunRecord]) -> dict[str, Summary]:
-    """What became of the choice of patches in the first run of each label that was watched."""
+    """What became of the choice of patches in the first run of each label that was watched.
+
+    Only of the first `DRAWN` labels of a plan: a picture with more lines cannot be read.
+    """
     found: dict[str, Summary] = {}
     for record in records:
         if record.selection:
             found.setdefault(record.label, record.selection)
-    return found
+    return dict(list(found.items())[:DRAWN])
 
 
 @ending_in_one_line
