@@ -97,5 +97,4 @@ def looped(model: ReIDModel, sample: dict[str, Tensor]) -> dict[str, reference.S
         leftover=options.leftover,
         regions=options.regions,
         redundancy=options.redundancy,
-        queries=lambda number, name: inside.queries[number][name] if inside.queries else None,
     )

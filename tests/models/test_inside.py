@@ -43,7 +43,7 @@ VARIANTS = (
     LEFTOVERS[2],
     {"sources": ("attention",)},
     {"sources": ("learned",), "merge": "none"},
-    {"sources": ("query", "contrast", "others_contrast")},
+    {"sources": ("contrast", "others_contrast")},
     {**LEFTOVERS[3], "merge": "none"},
     JOINED,
 )

@@ -1,4 +1,4 @@
-"""Slimming inside: gradients of a learned query and of tokens times D."""
+"""Slimming inside: tokens times D, sources of a model that is alone, attention behind the backbone."""
 
 from __future__ import annotations
 
@@ -20,32 +20,13 @@ def trained(**options):
     return model, out
 
 
-def test_a_query_learns_at_every_stage_as_the_predictor_does():
-    for options in (
-        {},
-        {"estimator": "soft_topk", "soft_keys": True},
-        {"leftover": "none", "estimator": "gumbel"},
-    ):
-        model, _ = trained(sources=("learned", "query", "own"), **options)
-        assert len(model.inside.queries) == 2
-        for stage in model.inside.queries:
-            assert all(p.grad.isfinite().all() for p in stage.parameters())
-            assert sum(float(p.grad.abs().sum()) for p in stage.parameters()) > 0
-
-
-def test_one_query_may_serve_all_modalities():
-    vit = random_vit(small("vit_b16", depth=4), SIZE)
-    options = SlimmingOptions(where="inside", sources=("query", "own"))
-    model = ReIDModel(vit, NAMES, 5, slimming=options, shared_slimmer=True)
-    assert [list(stage) for stage in model.inside.queries] == [["shared"]] * 2
-
-
-def test_a_model_of_one_spectrum_has_nobody_to_ask():
-    model = slimmed_inside(names=("rgb",), sources=("own", "query", "others_contrast"))
-    assert not list(model.inside.queries)
-    assert model(images(2, ("rgb",))).features["original"].isfinite().all()
+def test_a_model_of_one_spectrum_is_slimmed_by_itself():
+    model = slimmed_inside(names=("rgb",), sources=("own", "others_contrast"))
+    alone = slimmed_inside(names=("rgb",), sources=("own",))
+    x = images(2, ("rgb",))
+    assert torch.equal(model(x).features["both"], alone(x).features["both"])
     with pytest.raises(ConfigError, match="second modality"):
-        slimmed_inside(names=("rgb",), sources=("query",), estimator="soft_topk")
+        slimmed_inside(names=("rgb",), sources=("others_contrast",))
 
 
 def test_tokens_times_the_decision_change_nothing_but_the_gradient():
@@ -60,13 +41,6 @@ def test_tokens_times_the_decision_change_nothing_but_the_gradient():
     assert min(grads[0]) >= 0
     assert sum(grads[0]) > 0, "without leftover, only D teaches the predictor"
     assert grads[0] != grads[1]
-
-
-def test_options_without_a_gradient_are_refused():
-    with pytest.raises(ConfigError, match="'query' would get no gradient"):
-        SlimmingOptions(where="inside", sources=("own", "query"), leftover="none")
-    with pytest.raises(ConfigError, match="without soft_keys, weigh_kept or a merge"):
-        SlimmingOptions(where="inside", estimator="gumbel", merge="none")
 
 
 def test_attention_is_a_source_behind_the_backbone_too():

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from reference import joining
 from reference.joining import normed
-from reference.slimming import Vector, asked, contrasts, cosine, learned_score, min_max, weighted_sum
+from reference.slimming import Vector, contrasts, cosine, learned_score, min_max, weighted_sum
 
 Point = tuple[float, float]
 Block = Callable[[Tensor, list[Point], list[int]], tuple[Tensor, Vector]]
@@ -63,7 +63,6 @@ def stage_scores(
     sources: tuple[str, ...],
     predictor: nn.Sequential | None,
     beta: float,
-    query: nn.Module | None = None,
 ) -> Vector:
     stream = streams[name]
     n = len(stream.patches)
@@ -97,9 +96,6 @@ def stage_scores(
             placed = dict(zip(streams[other].origins, values, strict=True))
             found.append([placed.get(origin, 0.0) for origin in stream.origins])
         terms.append([sum(column) / len(others) for column in zip(*found, strict=True)])
-    if "query" in sources:
-        keys = [normed(v) for v in stream.patches]
-        terms.append(asked(query, keys, [streams[other].front[0] for other in others]))
     return [total + 2 * beta * sum(term[i] for term in terms) for i, total in enumerate(totals)]
 
 
@@ -174,7 +170,6 @@ def slim(
     leftover: str = "single",
     regions: tuple[int, int] = (2, 2),
     redundancy: float = 0.0,
-    queries: Callable[[int, str], nn.Module | None] = lambda number, name: None,
 ) -> dict[str, Stream]:
     """One sample: embedded tokens (prefix + N, C) per modality through all blocks; `stages`: block -> share."""
     N = grid[0] * grid[1]
@@ -187,10 +182,7 @@ def slim(
         if i in stages:
             count = max(1, math.ceil(N * stages[i]))
             scores = {
-                name: stage_scores(
-                    name, streams, sources, predictors(number, name), beta, queries(number, name)
-                )
-                for name in streams
+                name: stage_scores(name, streams, sources, predictors(number, name), beta) for name in streams
             }
             for name, stream in streams.items():
                 n, values = len(stream.patches), scores[name]

@@ -136,16 +136,6 @@ def contrasts(patches: list[Vector]) -> Vector:
     return [math.sqrt(sum((x - m) ** 2 for x, m in zip(v, mean, strict=True))) for v in patches]
 
 
-def asked(module: nn.Module, patches: list[Vector], guides: list[Vector]) -> Vector:
-    """Scores by one query: the mean of what each guide asks for, against a key per patch."""
-    if not guides:
-        return [0.0] * len(patches)
-    asks = [linear(module.query, layer_norm(module.norm, guide)) for guide in guides]
-    query = [sum(ask[c] for ask in asks) / len(asks) for c in range(len(asks[0]))]
-    keys = [linear(module.key, patch) for patch in patches]
-    return [1 / (1 + math.exp(-dot(query, key) / math.sqrt(len(query)))) for key in keys]
-
-
 def score_of(
     name: str,
     patches: dict[str, list[Vector]],
@@ -153,7 +143,6 @@ def score_of(
     sources: tuple[str, ...],
     *,
     predictor: nn.Sequential | None = None,
-    query: nn.Module | None = None,
     attention: Vector | None = None,
     beta: float = 0.25,
     centre: bool = False,
@@ -176,8 +165,6 @@ def score_of(
         terms.append(min_max(attention))
     if "contrast" in sources:
         terms.append(min_max(contrasts(own)))
-    if "query" in sources:
-        terms.append(asked(query, own, [vectors[o] for o in others]))
     for source, values in (
         ("others", lambda o: alike(vectors[o])),
         ("others_contrast", lambda o: min_max(contrasts(patches[o]))),

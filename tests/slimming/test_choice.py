@@ -248,9 +248,8 @@ def test_a_falling_temperature_is_compiled_once():
 
     torch.manual_seed(0)
     options = {"estimator": "gumbel", "noise": False, "tau": 2.0, "tau_final": 0.1}
-    slimmer = MultiModalSlimmer(
-        16, ("rgb", "nir"), num_patches=N, sources=("own", "query"), **options
-    ).train()
+    sources = ("learned", "own", "others_contrast")
+    slimmer = MultiModalSlimmer(16, ("rgb", "nir"), num_patches=N, sources=sources, **options).train()
     patches, vectors = streams(M=2)
     expected = []
     for progress in (0.0, 0.5, 1.0):

@@ -196,7 +196,7 @@ def test_every_option_is_read():
         "branch_scorers": "shared", "estimator": "soft_topk", "tau": 0.3, "decision_in_merge": False,
         "similarity_gradient": False, "selection_gradient": False, "zero_leftover": True,
         "ratio_loss": "paper", "ratio_weight": 3.0, "ratio_target": 0.1, "ratio_lambdas": (0.2, 0.3),
-        "sources": ("own", "query"), "centre": True, "tau_final": 0.2, "noise": False, "selection": "soft",
+        "sources": ("own", "contrast"), "centre": True, "tau_final": 0.2, "noise": False, "selection": "soft",
         "weigh_kept": True,
     }  # fmt: skip
     base_of = {

@@ -8,17 +8,16 @@ from slimming_cases import NAMES, perturb, streams
 
 from reference import slimming as reference
 from slimreid.errors import ConfigError, ModelError
-from slimreid.slimming import MultiModalSlimmer, PatchQuery, PatchSlimmer, contrast
+from slimreid.slimming import MultiModalSlimmer, PatchSlimmer, contrast
 from slimreid.slimming.random_scores import fixed_scores
 
 PRESENT = torch.tensor([[1, 1, 1], [1, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 1]], dtype=torch.bool)
 SOURCES = (
-    ("learned", "own", "others", "query"),
-    ("query",),
+    ("learned", "own", "others"),
     ("own", "contrast"),
     ("learned", "others_contrast"),
     ("attention", "others"),
-    ("learned", "own", "others", "attention", "contrast", "others_contrast", "query"),
+    ("learned", "own", "others", "attention", "contrast", "others_contrast"),
 )
 
 
@@ -51,7 +50,6 @@ def test_scores_equal_the_loops_for_any_presence(sources, shared):
                 {NAMES[o]: vectors[b, o].tolist() for o in there},
                 sources,
                 predictor=None if scorer is None else scorer.mlp,
-                query=module_of(slimmer.queries, NAMES[m]),
                 attention=attention[b, m].tolist(),
                 centre=slimmer.options.centre,
             )
@@ -60,57 +58,26 @@ def test_scores_equal_the_loops_for_any_presence(sources, shared):
 
 
 def test_one_stream_equals_the_rows_of_many():
-    sources = ("learned", "own", "others", "query", "contrast", "attention")
+    sources = ("learned", "own", "others", "contrast", "attention")
     slimmer = make(sources=sources)
     patches, vectors = streams(dtype=torch.float64)
     attention = torch.rand(3, 3, 10, dtype=torch.float64)
     single = PatchSlimmer(16, num_patches=10, sources=sources).double().eval()
     single.scorers[0].load_state_dict(slimmer.scorers["nir"].state_dict())
-    single.query.load_state_dict(slimmer.queries["nir"].state_dict())
     single.merger.load_state_dict(slimmer.mergers["nir"].state_dict())
     many = slimmer(patches, vectors, attention=attention).tokens[:, 1]
     one = single(patches[:, 1], vectors[:, 1], vectors[:, [0, 2]], attention=attention[:, 1]).tokens
     torch.testing.assert_close(one, many)
 
 
-def test_a_query_without_guides_falls_away_and_absent_ones_do_not_ask():
-    torch.manual_seed(0)
-    query = PatchQuery(16)
-    patches, vectors = streams()
-    nobody = torch.zeros(3, 2, dtype=torch.bool)
-    assert (query(patches[:, 0], vectors[:, 1:], nobody) == 0).all()
-    assert (query(patches[:, 0], vectors[:, :0]) == 0).all()
-    one = torch.tensor([[True, False]]).repeat(3, 1)
-    expected = query(patches[:, 0], vectors[:, 1:2])
-    torch.testing.assert_close(query(patches[:, 0], vectors[:, 1:], one), expected)
-    assert ((expected > 0) & (expected < 1)).all()
-
-
-def test_every_learned_source_gets_a_gradient_of_like_size():
-    norms = {}
-    for source in ("learned", "query"):
-        for estimator in ("topk", "gumbel", "soft_topk"):
-            torch.manual_seed(0)
-            slimmer = MultiModalSlimmer(
-                16, NAMES, num_patches=10, sources=(source, "own"), estimator=estimator
-            )
-            patches, vectors = streams(B=8)
-            slimmer(
-                patches, vectors, generator=torch.Generator().manual_seed(0)
-            ).tokens.square().sum().backward()
-            found = [p.grad for m in (slimmer.scorers, slimmer.queries) for p in m.parameters()]
-            norms[source, estimator] = float(torch.nn.utils.get_total_norm(found))
-    assert all(1e-4 < norm < 10 for norm in norms.values()), norms
-    assert norms["query", "soft_topk"] > 0.1 * norms["learned", "soft_topk"]
-
-
-def test_samples_of_one_spectrum_leave_no_parameter_without_a_gradient():
-    slimmer = make(sources=("learned", "query", "own"))
+def test_a_spectrum_that_no_sample_has_leaves_no_parameter_without_a_gradient():
+    slimmer = make(sources=("learned", "own", "others_contrast"))
     patches, vectors = streams(dtype=torch.float64)
-    present = torch.eye(3, dtype=torch.bool)
-    slimmer(patches, vectors, present).tokens.sum().backward()
-    grads = [p.grad for p in slimmer.queries.parameters()]
-    assert all(g is not None and (g == 0).all() for g in grads)
+    present = torch.tensor([[True, True, False]]).repeat(3, 1)
+    slimmer(patches, vectors, present).tokens.square().sum().backward()
+    grads = {name: [p.grad for p in slimmer.scorers[name].parameters()] for name in NAMES}
+    assert all(g is not None and (g == 0).all() for g in grads["tir"])
+    assert all(any((g != 0).any() for g in grads[name]) for name in ("rgb", "nir"))
 
 
 def test_contrast_of_equal_patches_is_zero_with_a_finite_gradient():
@@ -161,7 +128,7 @@ def test_centring_compares_what_is_left_without_the_mean():
         (NAMES, {"sources": ("own", "own")}, "different"),
         (NAMES, {"sources": ("random", "own")}, "goes with no other"),
         (NAMES, {"sources": ("learned", "contrast"), "centre": True}, "centre"),
-        (("rgb",), {"sources": ("others", "query")}, "second modality"),
+        (("rgb",), {"sources": ("others", "others_contrast")}, "second modality"),
     ],
 )
 def test_sources_that_make_no_score_are_refused(names, options, message):
@@ -173,7 +140,7 @@ def test_one_stream_refuses_what_needs_others():
     with pytest.raises(ConfigError, match="MultiModalSlimmer"):
         PatchSlimmer(16, num_patches=10, sources=("own", "others_contrast"))
     with pytest.raises(ConfigError, match="tell two choices apart"):
-        PatchSlimmer(16, num_patches=10, sources=("own", "query"), merge="dual")
+        PatchSlimmer(16, num_patches=10, sources=("random",), merge="dual")
     patches, vectors = streams()
     with pytest.raises(ModelError, match="attention"):
         PatchSlimmer(16, num_patches=10, sources=("attention",))(patches[:, 0], vectors[:, 0])

@@ -110,7 +110,6 @@ def test_shares_shrink_from_one():
         ({**NEAREST, "redundancy": math.nan}, "redundancy: nan is not a finite number"),
         ({**NEAREST, "leftover": "nearst"}, "did you mean 'nearest'"),
         ({**NEAREST, "sources": ("learned", "own")}, "'learned' would get no gradient"),
-        ({**NEAREST, "sources": ("query", "own")}, "'query' would get no gradient"),
         ({"where": "inside", "keep_warmup_epochs": -1}, "negative"),
         ({"where": "inside", "keep_warmup_shape": "sine"}, "keep_warmup_shape"),
         ({"where": "inside", "soft_keys": True}, "no effect with estimator 'topk'"),

@@ -16,7 +16,6 @@ from slimreid.models.vit import ViT, ViTOutput
 from slimreid.slimming import (
     Packing,
     PatchMerger,
-    PatchQuery,
     PatchScorer,
     PatchScores,
     Slimmed,
@@ -31,7 +30,7 @@ from slimreid.slimming import (
 )
 from slimreid.slimming.joining import joining_weights, likeness, redundancy
 from slimreid.slimming.leftovers import leftover_weights, regions_of
-from slimreid.slimming.multimodal import SHARED, asked_scores, by_module, name_guides, other_rows
+from slimreid.slimming.multimodal import SHARED, by_module, name_guides, other_rows
 from slimreid.slimming.option_checks import check_streams
 from slimreid.slimming.random_scores import random_scores
 from slimreid.slimming.selection import kept_mask
@@ -45,9 +44,8 @@ class InsideSlimmer(nn.Module):
 
     Rows are (sample, modality) pairs. At each stage the tokens at that depth are scored by what
     `options.sources` names: a learned predictor per modality and stage (or one for all modalities with
-    `shared`), a learned query of the other modalities, the row's own class token, those of the sample's
-    other modalities, the class token's attention, how far a patch is from the mean patch. Every row keeps
-    the same number of patches, so tensors stay dense.
+    `shared`), the row's own class token, those of the sample's other modalities, the class token's attention,
+    how far a patch is from the mean patch. Every row keeps the same number of patches, so tensors stay dense.
 
     With `leftover: nearest` dropped patches join the kept ones most like them, and a token counts as all its
     patches from there on.
@@ -79,10 +77,6 @@ class InsideSlimmer(nn.Module):
         learned = self.stages if "learned" in options.sources else ()
         self.scorers = nn.ModuleList(
             nn.ModuleDict({g: PatchScorer(config.width) for g in groups}) for _ in learned
-        )
-        asking = self.stages if "query" in options.sources and len(self.modalities) > 1 else ()
-        self.queries = nn.ModuleList(
-            nn.ModuleDict({g: PatchQuery(config.width) for g in groups}) for _ in asking
         )
         self.tau = AnnealedTau(options)
         count = merged_count(grid[0] * grid[1], options.merge_ratio, self.stages[-1].share)
@@ -204,15 +198,12 @@ class InsideSlimmer(nn.Module):
         if not packing.complete:
             exists = packing.unpack(packing.sample.new_ones(len(patches), dtype=torch.bool))
             present = exists[packing.sample[:, None], order][:, 1:]
-        # The stream between blocks has no norm yet; after the backbone tokens come normalised.
-        normed = F.layer_norm(patches, patches.shape[-1:]) if self.scorers or self.queries else patches
-        learned = query = None
+        learned = None
         if self.scorers:
+            # The stream between blocks has no norm yet; after the backbone tokens come normalised.
+            normed = F.layer_norm(patches, patches.shape[-1:])
             modules = cast(nn.ModuleDict, self.scorers[number])
             learned = torch.cat([scorer(rows) for scorer, rows in by_module(modules, normed, packing.sizes)])
-        if self.queries:
-            asking = cast(nn.ModuleDict, self.queries[number])
-            query = asked_scores(asking, normed, guides[:, 1:], present, packing.sizes)
         if options.own == "mean":
             guides = torch.cat([patches.mean(1, keepdim=True), guides[:, 1:]], 1)
         return score_stream(
@@ -222,7 +213,6 @@ class InsideSlimmer(nn.Module):
             learned=learned,
             attention=None if state.attention is None else state.attention[:, state.prefix :][:, :n],
             others_contrast=self._others_contrast(state, patches, packing, order, present),
-            query=query,
             present=present,
             names=[str(g) for g in range(guides.shape[1] - 1)],
         )

@@ -12,7 +12,6 @@ from slimreid.slimming.multimodal import MultiModalSlimmer, check_names, unpack
 from slimreid.slimming.packing import Packing, pack_all, pack_present
 from slimreid.slimming.presets import PRESETS, SlimmingOptions, slimming_options
 from slimreid.slimming.scoring import (
-    PatchQuery,
     PatchScorer,
     PatchScores,
     contrast,
@@ -30,7 +29,6 @@ __all__ = [
     "MultiModalSlimmer",
     "Packing",
     "PatchMerger",
-    "PatchQuery",
     "PatchScorer",
     "PatchScores",
     "PatchSlimmer",

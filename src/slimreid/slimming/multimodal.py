@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from slimreid.slimming.option_checks import check_streams
 from slimreid.slimming.packing import Packing, pack_all, pack_present
 from slimreid.slimming.presets import DEFAULT, SlimmingOptions, slimming_options
 from slimreid.slimming.random_scores import random_scores
-from slimreid.slimming.scoring import SOURCES, PatchQuery, PatchScorer, PatchScores, min_max
+from slimreid.slimming.scoring import SOURCES, PatchScorer, PatchScores, min_max
 from slimreid.slimming.selection import Selection
 from slimreid.slimming.slimmer import (
     Slimmed,
@@ -39,6 +39,25 @@ def check_names(modalities: Sequence[str]) -> None:
     for name in modalities:
         if not name or "." in name or name in (*SOURCES, SHARED) or hasattr(nn.ModuleDict(), name):
             raise ConfigError(f"modalities: '{name}' cannot be the name of a modality; choose another word")
+
+
+class Rows(NamedTuple):
+    """R rows, sorted by modality, with all that a score may be made of."""
+
+    patches: Tensor
+    """(R, N, C)."""
+    guides: Tensor
+    """(R, M, C): the row's own vector, then those of the sample's other modalities."""
+    order: Tensor
+    """(R, M): the modality of each of them."""
+    present: Tensor | None
+    """(R, M − 1) bool: which of the others are there; None for all."""
+    sizes: tuple[int, ...]
+    """Rows of each modality."""
+    partners: Tensor | None
+    """(R, M − 1): rows of the others, where `others_contrast` is a source."""
+    attention: Tensor | None
+    """(R, N), where it is a source."""
 
 
 class MultiModalSlimmer(nn.Module):
@@ -69,14 +88,12 @@ class MultiModalSlimmer(nn.Module):
         self.merged_tokens = token_count(options, num_patches, merged_tokens)
         check_streams(options, len(self.modalities))
         groups = (SHARED,) if shared else self.modalities
-        used = options.used
-        self.scorers = nn.ModuleDict({g: PatchScorer(dim) for g in groups if "learned" in used})
+        self.scorers = nn.ModuleDict({g: PatchScorer(dim) for g in groups if "learned" in options.used})
         self.mergers = nn.ModuleDict(
             {g: PatchMerger(dim, self.merged_tokens) for g in groups if options.merge != "none"}
         )
-        M = len(self.modalities)
-        self.queries = nn.ModuleDict({g: PatchQuery(dim) for g in groups if "query" in used and M > 1})
         self.tau = AnnealedTau(options)
+        M = len(self.modalities)
         order = [[m, *(o for o in range(M) if o != m)] for m in range(M)]
         self.register_buffer("order", torch.tensor(order), persistent=False)
         self._compiled: Callable[..., Slimmed] | None = None
@@ -141,7 +158,7 @@ class MultiModalSlimmer(nn.Module):
         if "others_contrast" in self.options.used:
             partners = other_rows(packing, order)
         core = self._compiled or self._core
-        return core(patches, guides, order, present, packing.sizes, partners, attention, generator)
+        return core(Rows(patches, guides, order, present, packing.sizes, partners, attention), generator)
 
     def set_progress(self, progress: float) -> None:
         """How much of training is done, 0 to 1: the temperature follows."""
@@ -154,62 +171,40 @@ class MultiModalSlimmer(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_compiled": None}
 
-    def _core(
-        self,
-        patches: Tensor,
-        guides: Tensor,
-        order: Tensor,
-        present: Tensor | None,
-        sizes: tuple[int, ...],
-        partners: Tensor | None,
-        attention: Tensor | None,
-        generator: torch.Generator | None,
-    ) -> Slimmed:
-        """Rows sorted by modality -> `Slimmed` of rows; nothing here depends on the data but values."""
+    def _core(self, rows: Rows, generator: torch.Generator | None) -> Slimmed:
+        """Rows -> `Slimmed` of rows; nothing here depends on the data but values."""
         options = self.options
-        scores = self._score(patches, guides, order, present, sizes, partners, attention, generator)
+        scores = self._score(rows, generator)
         selection = select(
-            patches, scores, options, self.tau.value, training=self.training, generator=generator
+            rows.patches, scores, options, self.tau.value, training=self.training, generator=generator
         )
-        selection = replace(selection, scores=name_guides(selection.scores, order, self.modalities))
+        selection = replace(selection, scores=name_guides(selection.scores, rows.order, self.modalities))
         if options.merge == "none":
             return finish(selection.kept, (selection,), (), options)
-        merged, weights = self._merge(selection, sizes)
+        merged, weights = self._merge(selection, rows.sizes)
         return finish(merged, (selection,), (weights,), options)
 
-    def _score(
-        self,
-        patches: Tensor,
-        guides: Tensor,
-        order: Tensor,
-        present: Tensor | None,
-        sizes: tuple[int, ...],
-        partners: Tensor | None,
-        attention: Tensor | None,
-        generator: torch.Generator | None,
-    ) -> PatchScores:
-        """Scores of patches (R, N, C); guides (R, M, C) with the own one first."""
-        options = self.options
+    def _score(self, rows: Rows, generator: torch.Generator | None) -> PatchScores:
+        """Scores (R, N) of the patches, with what they are made of."""
+        options, patches, guides, partners = self.options, rows.patches, rows.guides, rows.partners
         R, N, _ = patches.shape
         if "random" in options.used:
             everything = torch.arange(N, device=patches.device).expand(R, N)
-            drawn = random_scores(everything, order[:, :1], 0, self.training, generator)
+            drawn = random_scores(everything, rows.order[:, :1], 0, self.training, generator)
             return PatchScores(drawn, {"random": drawn})
-        query = self._query(patches, guides[:, 1:], present, sizes)
         if options.own == "mean":
             guides = torch.cat([patches.mean(1, keepdim=True), guides[:, 1:]], 1)
         contrasts = None
         if partners is not None and partners.shape[1]:
-            contrasts = of_others(own_contrast(patches, options), partners, present, options.normalise)
+            contrasts = of_others(own_contrast(patches, options), partners, rows.present, options.normalise)
         return score_stream(
             patches,
             guide_similarities(patches, guides, options),
             options,
-            learned=self._learned(patches, sizes),
-            attention=attention,
+            learned=self._learned(patches, rows.sizes),
+            attention=rows.attention,
             others_contrast=contrasts,
-            query=query,
-            present=present,
+            present=rows.present,
             names=[str(g) for g in range(guides.shape[1] - 1)],
         )
 
@@ -218,12 +213,6 @@ class MultiModalSlimmer(nn.Module):
         if not self.scorers:
             return None
         return torch.cat([scorer(rows) for scorer, rows in by_module(self.scorers, patches, sizes)])
-
-    def _query(
-        self, patches: Tensor, guides: Tensor, present: Tensor | None, sizes: tuple[int, ...]
-    ) -> Tensor | None:
-        """Patches (R, N, C) as asked for by the guides (R, G, C) -> (R, N)."""
-        return asked_scores(self.queries, patches, guides, present, sizes) if self.queries else None
 
     def _merge(self, selection: Selection, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Kept (R, K, C) -> merged (R, N_c, C) and weights (R, N_c, K), by the merger of each modality."""
@@ -255,15 +244,6 @@ def by_module(modules: nn.ModuleDict, rows: Tensor, sizes: tuple[int, ...]) -> l
     if SHARED in modules:
         return [(modules[SHARED], rows)]
     return list(zip(modules.values(), torch.split(rows, list(sizes)), strict=True))
-
-
-def asked_scores(
-    queries: nn.ModuleDict, patches: Tensor, guides: Tensor, present: Tensor | None, sizes: tuple[int, ...]
-) -> Tensor:
-    """Scores (R, N) of patches (R, N, C) by the `PatchQuery` of each row's modality."""
-    there = guides.new_ones(guides.shape[:2], dtype=torch.bool) if present is None else present
-    parts = (by_module(queries, rows, sizes) for rows in (patches, guides, there))
-    return torch.cat([query(p, g, t) for (query, p), (_, g), (_, t) in zip(*parts, strict=True)])
 
 
 def other_rows(packing: Packing, order: Tensor) -> Tensor:

@@ -31,10 +31,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "keep_warmup_shape": WARMUP_SHAPES,
 }
 
-KNOWN_SOURCES = ("learned", "own", "others", "attention", "contrast", "others_contrast", "query", "random")
-TRAINED_SOURCES = ("learned", "query")
-"""Sources with parameters of their own."""
-FROM_OTHERS = ("others", "others_contrast", "query")
+KNOWN_SOURCES = ("learned", "own", "others", "attention", "contrast", "others_contrast", "random")
+FROM_OTHERS = ("others", "others_contrast")
 """Sources that say nothing when no other stream is there."""
 
 INSIDE_ONLY = (
@@ -58,7 +56,7 @@ def check_sources(options: SlimmingOptions) -> None:
     if "random" in options.sources and len(options.sources) > 1:
         raise ConfigError("sources: 'random' is a score of its own and goes with no other")
     if options.branches == 2:
-        for name in ("query", "others_contrast", "random"):
+        for name in ("others_contrast", "random"):
             if name in options.sources:
                 raise ConfigError(f"sources: '{name}' does not tell two choices apart; use merge 'single'")
     if options.centre and not {"own", "others"} & set(options.used):
@@ -123,12 +121,11 @@ def check_inside(options: SlimmingOptions) -> None:
         )
     weighed = options.leftover in ("single", "regions")  # by the scores
     trained = options.selection_gradient and (weighed or options.estimator != "topk")
-    for name in TRAINED_SOURCES:
-        if name in options.sources and not trained:
-            raise ConfigError(
-                f"sources: '{name}' would get no gradient, neither from a leftover nor from an estimator; "
-                "leave it out, or change leftover, estimator or selection_gradient"
-            )
+    if "learned" in options.sources and not trained:
+        raise ConfigError(
+            "sources: 'learned' would get no gradient, neither from a leftover nor from an estimator; "
+            "leave it out, or change leftover, estimator or selection_gradient"
+        )
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -28,8 +28,8 @@ class SlimmingOptions:
     beta: float = 0.25
     """Weight of the guides in the score, in [0, 0.5]; the learned score has 1 − 2·beta."""
     sources: tuple[str, ...] = ("learned", "own", "others")
-    """What a score is made of: `learned`, `own`, `others`, `attention`, `contrast`, `others_contrast`,
-    `query`; or `random` alone."""
+    """What a score is made of: `learned`, `own`, `others`, `attention`, `contrast`, `others_contrast`;
+    or `random` alone."""
     learned: bool = True
     """Whether a learned score takes part; false takes it out of the sources."""
     similarity: str = "cosine"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from slimreid.errors import ConfigError, ModelError
 
-SOURCES = ("learned", "own", "attention", "contrast", "others_contrast", "query", "random", "redundancy")
+SOURCES = ("learned", "own", "attention", "contrast", "others_contrast", "random", "redundancy")
 """Parts of a score that are no guides; no guide may have such a name."""
 _EPS = 1e-8
 _TINY_NORM = 1e-12
@@ -125,7 +125,6 @@ def score_patches(
     attention: Tensor | None = None,
     contrast: Tensor | None = None,
     others_contrast: Tensor | None = None,
-    query: Tensor | None = None,
     present: Tensor | None = None,
     names: Sequence[str] = (),
     beta: float = 0.25,
@@ -134,13 +133,13 @@ def score_patches(
 ) -> PatchScores:
     """Combine the sources of evidence into one score per patch.
 
-    learned and query (B, N) in [0, 1]; own, attention and contrast (B, N) raw; each of them or None.
+    learned (B, N) in [0, 1]; own, attention and contrast (B, N) raw; each of them or None.
     guides (B, G, N) raw similarities, present (B, G) bool or None for all; others_contrast (B, G', N), the
     contrast of the same places in the others, already normalised and zero where absent. `weighted`:
     (1 − 2β)·learned + 2β·(mean of the guides present + mean of the others' contrasts + own + attention +
-    contrast + query), where a term without a source falls away; `sum`: the plain sum of all sources.
-    `normalise` is `minmax` or `none`; `names` label the guides (`guide0`, … by default). Raises `ModelError`
-    on shapes that do not fit, and `ConfigError` on names that clash.
+    contrast), where a term without a source falls away; `sum`: the plain sum of all sources. `normalise` is
+    `minmax` or `none`; `names` label the guides (`guide0`, … by default). Raises `ModelError` on shapes that
+    do not fit, and `ConfigError` on names that clash.
     """
     B, G, N = guides.shape
     labels = list(names) or [f"guide{g}" for g in range(G)]
@@ -148,7 +147,7 @@ def score_patches(
         raise ConfigError(
             f"names of {G} guides must be as many different ones, and not {' or '.join(SOURCES)}: {labels}"
         )
-    singles = {"learned": learned, "own": own, "attention": attention, "contrast": contrast, "query": query}
+    singles = {"learned": learned, "own": own, "attention": attention, "contrast": contrast}
     given = {name: value for name, value in singles.items() if value is not None}
     if any(value.shape != (B, N) for value in given.values()):
         shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in given.items())
@@ -159,7 +158,7 @@ def score_patches(
         check_presence(present, B, count)
     if normalise == "minmax":
         guides = min_max(guides)
-        given = {n: v if n in ("learned", "query") else min_max(v) for n, v in given.items()}
+        given = {n: v if n == "learned" else min_max(v) for n, v in given.items()}
     weighted = combine == "weighted"
     if present is not None and G:
         guides = guides.masked_fill(~present[..., None], 0.0)
@@ -195,29 +194,3 @@ class PatchScorer(nn.Module):
         """Scores in [0, 1], in at least float32."""
         logits: Tensor = self.mlp(patches).squeeze(-1)
         return logits.to(torch.promote_types(logits.dtype, torch.float32)).sigmoid()
-
-
-class PatchQuery(nn.Module):
-    """A score that the other streams ask for: their vectors make one query, every patch is a key.
-
-    query = mean over the guides present of Linear(LayerNorm(guide)), key = Linear(patch), both of `width`
-    channels; the score is sigmoid(query · key / √width), and 0 for a row without any guide.
-    """
-
-    def __init__(self, dim: int, width: int = 64) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(dim)
-        self.query = nn.Linear(dim, width)
-        self.key = nn.Linear(dim, width)
-
-    def forward(self, patches: Tensor, guides: Tensor, present: Tensor | None = None) -> Tensor:
-        """patches (B, N, C), guides (B, G, C), present (B, G) bool -> scores (B, N) in at least float32."""
-        asked = self.query(self.norm(guides))  # (B, G, W)
-        there = guides.new_ones(guides.shape[:2]) if present is None else present.to(asked.dtype)
-        count = there.sum(1)  # (B,)
-        # A product instead of a choice: all parameters are in the graph even when nothing is present.
-        query = (asked * there[..., None]).sum(1) / count.clamp_min(1)[:, None]
-        logits = torch.bmm(self.key(patches), query[..., None]).squeeze(-1)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) * query.shape[-1] ** -0.5
-        scores: Tensor = logits.sigmoid() * (count > 0).to(logits.dtype)[:, None]
-        return scores

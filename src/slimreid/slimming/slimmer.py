@@ -16,7 +16,6 @@ from slimreid.slimming.merging import DualPatchMerger, PatchMerger, merged_count
 from slimreid.slimming.presets import DEFAULT, SlimmingOptions, slimming_options
 from slimreid.slimming.random_scores import random_scores
 from slimreid.slimming.scoring import (
-    PatchQuery,
     PatchScorer,
     PatchScores,
     check_presence,
@@ -97,7 +96,6 @@ def score_stream(
     learned: Tensor | None = None,
     attention: Tensor | None = None,
     others_contrast: Tensor | None = None,
-    query: Tensor | None = None,
     present: Tensor | None = None,
     names: Sequence[str] = (),
 ) -> PatchScores:
@@ -119,7 +117,6 @@ def score_stream(
         attention=attention if "attention" in used else None,
         contrast=own_contrast(patches, options) if "contrast" in used else None,
         others_contrast=others_contrast,
-        query=query,
         present=present,
         names=names if others else (),
         beta=options.beta,
@@ -201,7 +198,6 @@ class PatchSlimmer(nn.Module):
         scorers = 2 if options.merge == "dual" and options.branch_scorers == "own" else 1
         learned = "learned" in options.used
         self.scorers = nn.ModuleList(PatchScorer(dim) for _ in range(scorers if learned else 0))
-        self.query = PatchQuery(dim) if "query" in options.used else None
         self.tau = AnnealedTau(options)
         self.merger: PatchMerger | DualPatchMerger | None = None
         self.merged_tokens = token_count(options, num_patches, merged_tokens)
@@ -240,16 +236,8 @@ class PatchSlimmer(nn.Module):
             # An absent vector may hold anything, also NaN, which zero weight would not stop.
             guides = guides.masked_fill(~present[..., None], 0.0)
         sims = guide_similarities(patches, torch.cat([own[:, None], guides], 1), self.options)
-        query = None if self.query is None else self.query(patches, guides, present)
         return self.slim(
-            patches,
-            sims[:, 0],
-            sims[:, 1:],
-            present,
-            query=query,
-            attention=attention,
-            names=names,
-            generator=generator,
+            patches, sims[:, 0], sims[:, 1:], present, attention=attention, names=names, generator=generator
         )
 
     def slim(
@@ -259,16 +247,15 @@ class PatchSlimmer(nn.Module):
         guides: Tensor,
         present: Tensor | None = None,
         *,
-        query: Tensor | None = None,
         attention: Tensor | None = None,
         names: Sequence[str] = (),
         generator: torch.Generator | None = None,
     ) -> Slimmed:
-        """The same from ready similarities: own (B, N), guides (B, G, N), query and attention (B, N)."""
+        """The same from ready similarities: own (B, N), guides (B, G, N), attention (B, N)."""
         sims = torch.cat([own[:, None], guides], 1)
         return self._merge(
             [
-                self._select(branch, patches, sims, present, query, attention, names, generator)
+                self._select(branch, patches, sims, present, attention, names, generator)
                 for branch in range(self.options.branches)
             ]
         )
@@ -283,7 +270,6 @@ class PatchSlimmer(nn.Module):
         patches: Tensor,
         sims: Tensor,
         present: Tensor | None,
-        query: Tensor | None,
         attention: Tensor | None,
         names: Sequence[str],
         generator: torch.Generator | None,
@@ -303,14 +289,7 @@ class PatchSlimmer(nn.Module):
         else:
             learned = self.scorers[min(branch, len(self.scorers) - 1)](patches) if self.scorers else None
             scores = score_stream(
-                patches,
-                sims,
-                options,
-                learned=learned,
-                attention=attention,
-                query=query,
-                present=present,
-                names=names,
+                patches, sims, options, learned=learned, attention=attention, present=present, names=names
             )
         return select(patches, scores, options, self.tau.value, training=self.training, generator=generator)
 

@@ -46,7 +46,7 @@ class WatchedSamples:
 def score_parameters(model: ReIDModel) -> list[nn.Parameter]:
     """The parameters by which patches are scored; empty where nothing of the score is learned."""
     slimmer = model.inside or model.slimmer
-    return [] if slimmer is None else [*slimmer.scorers.parameters(), *slimmer.queries.parameters()]
+    return [] if slimmer is None else list(slimmer.scorers.parameters())
 
 
 def watched_samples(learner: Learner, manifest: Manifest, count: int = SAMPLES) -> WatchedSamples:
