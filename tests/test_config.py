@@ -5,8 +5,9 @@ import pytest
 import yaml
 
 from slimreid import config as config_module
+from slimreid.cli import main
 from slimreid.config import Config, TransformConfig
-from slimreid.config_io import known_keys, load_config, save_config
+from slimreid.config_io import REMOVED, known_keys, load_config, save_config, without_removed
 from slimreid.errors import ConfigError
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml"))
@@ -67,6 +68,50 @@ def test_mistakes_are_named(tmp_path, text, message):
     (tmp_path / "bad.yaml").write_text(text)
     with pytest.raises(ConfigError, match=message):
         load_config([tmp_path / "bad.yaml"])
+
+
+def test_options_that_are_no_more_may_say_what_they_did_by_default(tmp_path, capsys):
+    text = "model: {{drop_path: 0.1{}}}\noptim: {{lr: 1e-5}}\nloss: {{gamma: 3{}}}\n{}"
+    (tmp_path / "today.yaml").write_text(text.format("", "", ""))
+    today = load_config([tmp_path / "today.yaml"])
+    assert (today.model.drop_path, today.optim.lr, today.loss.gamma) == (0.1, 1e-5, 3)
+    old = tmp_path / "old.yaml"
+    for words in (
+        (", completion: false, patch_mean: false", ", completion_weight: 1.0", ""),
+        ("", "", "model.completion: false\nloss.completion_weight: 1"),
+    ):
+        old.write_text(text.format(*words))
+        assert load_config([old]) == today
+    old.write_text("model: {completion: false}")
+    assert load_config([old]) == Config()
+    old.write_text(text.format(", completion: false", "", ""))
+    for words in ([str(old)], ["--config", str(old)], [f"--config={old}"]):
+        with pytest.raises(SystemExit):
+            main(["train", *words, "--print_config"])
+        shown = yaml.safe_load(capsys.readouterr().out)
+        assert (shown["optim"]["lr"], shown["loss"]["gamma"]) == (1e-5, 3)
+        assert "completion" not in shown["model"]
+    old.write_text(text.format(", completion: true", "", ""))
+    for refused in (lambda: load_config([old]), lambda: load_config([tmp_path / "today.yaml", old])):
+        with pytest.raises(
+            ConfigError, match=r"old\.yaml: 'model\.completion: true' is not possible any more"
+        ):
+            refused()
+    assert main(["train", "--config", str(old)]) == 2
+    assert "'model.completion: true' is not possible any more" in capsys.readouterr().err
+
+
+def test_only_what_did_nothing_is_forgotten():
+    assert not set(REMOVED) & set(known_keys())
+    assert without_removed(REMOVED) == {}
+    options = {
+        "seed": 3,
+        "model": {"completion": True, "patch_mean": False, "slimming": {"completion": False}},
+    }
+    kept = {"seed": 3, "model": {"completion": True, "slimming": {"completion": False}}}
+    assert without_removed(options, refuse=False) == kept
+    with pytest.raises(ConfigError, match=r"'loss\.completion_weight: 2\.0' is not possible"):
+        without_removed({"loss.completion_weight": 2.0})
 
 
 def test_missing_file_and_unknown_override_are_named(tmp_path):

@@ -147,7 +147,7 @@ def make_parser(arguments: Sequence[str]) -> tuple[ArgumentParser, list[str]]:
     refused.
     """
     words = _config_first(list(arguments))
-    _check_configs(words)
+    words = _check_configs(words)
     if words[:1] == ["train"]:
         from slimreid.compat.demo_arguments import expand_demo
 
@@ -157,19 +157,26 @@ def make_parser(arguments: Sequence[str]) -> tuple[ArgumentParser, list[str]]:
     return parser, words
 
 
-def _check_configs(words: Sequence[str]) -> None:
-    """Read the config files ourselves first: the parser does not say which key of a file is unknown."""
+def _check_configs(words: list[str]) -> list[str]:
+    """Read the config files ourselves first: the parser does not say which key of a file is unknown.
+
+    Returns the words, with the content of a file in place of its name where some of it is left out.
+    """
     command = _find_command(words)
     if not callable(command) or not _takes_config(command):
-        return
+        return words
     from slimreid.config_io import check_config_file
 
+    checked = list(words)
     for at, word in enumerate(words):
         name, _, value = word.partition("=")
-        if name == "--config":
-            file = value or (words[at + 1] if at + 1 < len(words) else "")
-            if file:
-                check_config_file(Path(file))
+        if name != "--config":
+            continue
+        if value:
+            checked[at] = f"--config={check_config_file(Path(value))}"
+        elif at + 1 < len(words):
+            checked[at + 1] = check_config_file(Path(words[at + 1]))
+    return checked
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

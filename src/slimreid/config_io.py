@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from argparse import ArgumentError
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -21,6 +22,13 @@ CONFIG_NAME = "config.yaml"
 BEFORE: dict[str, Any] = {"model.absent_weight": 1.0, "transforms.dropout_unit": "sample"}
 """What was done before these options existed, where it is not their default; files without them mean it."""
 
+REMOVED: dict[str, Any] = {
+    "model.patch_mean": False,
+    "model.completion": False,
+    "loss.completion_weight": 1.0,
+}
+"""Options that are no more, each with the value that did nothing, which saved files may still say."""
+
 
 def add_config_options(parser: ArgumentParser) -> None:
     """Give a parser `--config FILE` (may be repeated), `--print_config` and one option per config key."""
@@ -36,9 +44,7 @@ def load_config(files: Sequence[Path | str] = (), overrides: Iterable[str] = ())
     """
     parser = ArgumentParser(exit_on_error=False)
     add_config_options(parser)
-    for file in files:
-        check_config_file(Path(file))
-    arguments = [part for file in files for part in ("--config", str(file))]
+    arguments = [part for file in files for part in ("--config", check_config_file(Path(file)))]
     arguments += [f"--{override}" for override in overrides]
     try:
         return to_config(parser.instantiate(parser.parse_args(arguments)))
@@ -46,16 +52,16 @@ def load_config(files: Sequence[Path | str] = (), overrides: Iterable[str] = ())
         raise ConfigError(explain(str(error), known_keys())) from None
 
 
-def check_config_file(path: Path) -> None:
-    """Raise `ConfigError` for a YAML file that cannot be read or has an unknown key, with the nearest."""
+def check_config_file(path: Path) -> str:
+    """What `--config` takes for a YAML file: its name, or what it says without options that are no more.
+
+    Raises `ConfigError` for a file that cannot be read or has an unknown key, with the nearest.
+    """
+    given = _read_options(path)
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not a YAML file ({error})") from None
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: a config holds 'key: value' lines, such as seed: 0")
+        values = without_removed(given)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
     known = known_keys()
     parts = [key.split(".")[:-1] for key in known]
     sections = {".".join(part[:n]) for part in parts for n in range(1, len(part) + 1)}
@@ -72,11 +78,48 @@ def check_config_file(path: Path) -> None:
             check(value, f"{key}.")
 
     check(values, "")
+    return str(path) if values == given else yaml.safe_dump(values)
+
+
+def _read_options(path: Path) -> dict[str, Any]:
+    """What a YAML file says; raises `ConfigError` for one that cannot be read or holds no options."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not a YAML file ({error})") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: a config holds 'key: value' lines, such as seed: 0")
+    return values
+
+
+def without_removed(options: Mapping[str, Any], *, refuse: bool = True, prefix: str = "") -> dict[str, Any]:
+    """Saved options, nested or dotted, without those that are no more and did nothing.
+
+    One that did something stays, or raises `ConfigError` with `refuse`.
+    """
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        key = f"{prefix}{name}"
+        if key in REMOVED and value == REMOVED[key]:
+            continue
+        if key in REMOVED and refuse:
+            raise ConfigError(
+                f"'{key}: {json.dumps(value)}' is not possible any more, the option was removed; train again "
+                "without it, or use the version that it was made with"
+            )
+        nested = isinstance(value, Mapping)
+        found[name] = without_removed(value, refuse=refuse, prefix=f"{key}.") if nested else value
+    return found
 
 
 def complete_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested options of a saved model, with what they did not say in their time said in words of today."""
-    complete = {name: dict(v) if isinstance(v, Mapping) else v for name, v in options.items()}
+    """Nested options of a saved model in words of today, with what they did not say in their time.
+
+    Raises `ConfigError` for an option that is no more and did something.
+    """
+    complete = without_removed(options)
     for key, value in BEFORE.items():
         section, name = key.split(".")
         if isinstance(complete.setdefault(section, {}), dict):

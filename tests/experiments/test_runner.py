@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slimreid.config_io import load_config, save_config
+from slimreid.config_io import REMOVED, load_config, save_config
 from slimreid.errors import ConfigError, TrainingError
 from slimreid.experiments import process
 from slimreid.experiments.grid import parse_axes
@@ -126,6 +126,21 @@ def test_options_that_are_new_since_had_their_default(copy, make):
     job.result.write_text(json.dumps(values))
     with pytest.raises(ConfigError, match="the rows of the manifest"):
         job_state(job)
+
+
+def test_options_that_are_no_more_had_no_effect_or_are_named(copy, make):
+    (job,) = make(copy, "model.slimming.keep_ratio=0.3")
+    values, today = json.loads(job.result.read_text()), read_record(job.result).options
+    values["options"] |= REMOVED
+    job.result.write_text(json.dumps(values))
+    assert job_state(job) == "finished"
+    assert read_record(job.result).options == today, "so that it is grouped with runs of today"
+    values["options"]["model.completion"] = True
+    job.result.write_text(json.dumps(values))
+    assert read_record(job.result).options == {**today, "model.completion": True}
+    with pytest.raises(ConfigError, match=r"model\.completion: True before") as error:
+        job_state(job)
+    assert "--rerun" in str(error.value)
 
 
 class Stop(Watcher):

@@ -202,6 +202,24 @@ def test_a_file_of_before_an_option_embeds_as_it_did(run, tmp_path):
     assert old.config.transforms.dropout_unit == "sample"
 
 
+def test_a_file_with_options_that_are_no_more_loads_if_they_did_nothing(run, tmp_path):
+    folder, config = run
+    state, header = read_model(folder / "model.safetensors")
+    header["config"]["model"] |= {"completion": False, "patch_mean": False}
+    header["config"]["loss"]["completion_weight"] = 1.0
+    path = tmp_path / "m.safetensors"
+    save_file(state, path, metadata={"slimreid": json.dumps(header)})
+    assert slimreid.load(path).config == slimreid.load(folder).config
+    for name in ("completion", "patch_mean"):
+        changed = {**header["config"], "model": {**header["config"]["model"], name: True}}
+        save_file(state, path, metadata={"slimreid": json.dumps({**header, "config": changed})})
+        with pytest.raises(
+            ModelError, match=rf"m\.safetensors: .*'model\.{name}: true' is not possible"
+        ) as caught:
+            slimreid.load(path)
+        assert "\n" not in str(caught.value)
+
+
 def test_files_that_are_no_models_are_refused_by_name(run, tmp_path):
     folder, _ = run
     whole = (folder / "model.safetensors").read_bytes()

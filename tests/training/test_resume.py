@@ -11,9 +11,10 @@ import pytest
 from run_cases import make_config, read_metrics, write_set
 
 from slimreid.config import Config
-from slimreid.config_io import BEFORE, known_keys
+from slimreid.config_io import BEFORE, REMOVED, known_keys
 from slimreid.errors import ConfigError, TrainingError
-from slimreid.training.checkpoint import read_state
+from slimreid.loading import MODEL_NAME
+from slimreid.training.checkpoint import STATE_NAME, read_state
 from slimreid.training.records import Watcher
 from slimreid.training.resume import (
     FREE_KEYS,
@@ -108,7 +109,7 @@ def interrupted(config, output, step):
     [
         ("optim.name=sgd", "optim.accumulate=2", "model.fusion=hdm_atmoe", "train.precision=bf16"),
         ("optim.name=adamw", "data.workers=1", "model.camera_embedding=true", "loss.metric=supcon"),
-        ("transforms.modality_dropout=0.5", "transforms.dropout_unit=sample", "model.completion=true"),
+        ("transforms.modality_dropout=0.5", "transforms.dropout_unit=sample"),
     ],
     ids=["sgd", "adamw", "dropout"],
 )
@@ -161,6 +162,23 @@ def test_a_run_of_before_an_option_goes_on_as_it_began(manifest, tmp_path):
     assert "transforms.dropout_unit: 'sample' before, 'batch' now" in str(caught.value)
     as_before = [f"{key}={value}" for key, value in BEFORE.items()]
     check_same_run(state, asdict(make_config(manifest, "train.threads=1", *as_before)), state.dataset)
+
+
+def test_a_run_with_options_that_are_no_more_goes_on_if_they_did_nothing(manifest, tmp_path):
+    config = make_config(manifest, "train.threads=1")
+    train(config, tmp_path / "whole")
+    interrupted(config, tmp_path / "r", 4)
+    path = tmp_path / "r" / "checkpoints" / "epoch_0001" / STATE_NAME
+    values = json.loads(path.read_text())
+    for key, value in REMOVED.items():
+        section, name = key.split(".")
+        values["config"][section][name] = value
+    path.write_text(json.dumps(values | {"config": {**values["config"], "model": {"completion": True}}}))
+    with pytest.raises(ConfigError, match=r"'model\.completion: true' is not possible any more"):
+        train(config, tmp_path / "r", "auto")
+    path.write_text(json.dumps(values))
+    train(config, tmp_path / "r", "auto")
+    assert (tmp_path / "r" / MODEL_NAME).read_bytes() == (tmp_path / "whole" / MODEL_NAME).read_bytes()
 
 
 def test_options_of_before_exist_and_are_not_the_defaults():

@@ -46,8 +46,6 @@ class ModelConfig:
     absent_weight: float = 0.1
     """With `missing: skip`, blocks of absent modalities are so many times the mean of those present; small,
     so that what two samples have in common decides."""
-    completion: bool = False
-    """Predict the blocks of absent modalities from those present in test, instead of taking their mean."""
     neck_feature: Literal["before", "after"] = "before"
     """Test with the feature before the BNNeck, or after it."""
     shared_slimmer: bool = False
@@ -68,11 +66,6 @@ class ModelConfig:
             raise ConfigError(
                 "model.original_weight is 0 and there is no second branch with a model.fusion_weight over 0: "
                 "nothing would be learned"
-            )
-        if self.completion and (self.missing == "zeros" or self.fusion in ("hdm", "hdm_atmoe")):
-            raise ConfigError(
-                "model.completion goes with model.missing 'skip' and fusion none, mean or sdtps: "
-                f"not with missing '{self.missing}' and fusion '{self.fusion}'"
             )
         if self.moe_heads < 1:
             raise ConfigError(f"model.moe_heads must be at least 1, not {self.moe_heads}")

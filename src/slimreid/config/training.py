@@ -35,9 +35,6 @@ class LossConfig:
     distill_weight: float = 0.0
     """Weight of what the student and train.teacher differ by; over 0 with a teacher, 0 without."""
 
-    completion_weight: float = 1.0
-    """Weight of what model.completion predicts wrongly; it reaches the heads of the completion alone."""
-
     def __post_init__(self) -> None:
         for name in ("identity_weight", "metric_weight", "margin", "distill_weight"):
             if getattr(self, name) < 0:
@@ -48,7 +45,7 @@ class LossConfig:
             raise ConfigError(
                 "loss.identity_weight, loss.metric_weight and loss.distill_weight are all 0: nothing to learn"
             )
-        for name in ("gamma", "temperature", "completion_weight", "metric_norm"):
+        for name in ("gamma", "temperature", "metric_norm"):
             if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise ConfigError(f"loss.{name} must be positive, not {getattr(self, name)}")
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slimreid.config_io import without_removed
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.evaluation import Evaluation
 from slimreid.evaluation.parts import Side
@@ -164,6 +165,7 @@ def read_record(path: Path) -> RunRecord:
         features = {kind: _figures_from_dict(figures) for kind, figures in values.pop("features").items()}
         modalities = tuple(values.pop("modalities"))
         query_ids = np.array(values.pop("query_ids"), dtype=np.str_)
+        values["options"] = without_removed(values["options"], refuse=False)
         record = RunRecord(**values, features=features, modalities=modalities, query_ids=query_ids)
         for kind in features:
             record.precisions(kind)

@@ -52,7 +52,6 @@ def build_model(
         moe_heads=config.moe_heads,
         missing=config.missing,
         absent_weight=config.absent_weight,
-        completion=config.completion,
         neck_feature=config.neck_feature,
         original_weight=config.original_weight,
         fusion_weight=config.fusion_weight,

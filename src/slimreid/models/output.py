@@ -33,9 +33,6 @@ class ReIDOutput:
     """(B,) bool: the rows that count, for heads of a modality that some samples lack."""
     ratio_loss: Tensor | None = None
     """Ratio loss of the slimming, if asked for."""
-    completion_loss: Tensor | None = None
-    """While training, how badly absent blocks would be predicted (0 = perfectly, 1 = not at all); the mean
-    over the branches."""
     slimmed: Slimmed | None = None
     """On request: tokens, choices of patches (one per stage inside the backbone) and merge weights, each
     (B, M, ...)."""

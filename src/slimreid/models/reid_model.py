@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from slimreid.errors import ConfigError, ModelError
-from slimreid.models.completion import Completion
 from slimreid.models.fusion import HDM, ATMoE
 from slimreid.models.heads import GlobalLocal, HeadSet, fill_absent, join_blocks
 from slimreid.models.inside import InsideSlimmer
@@ -33,8 +32,8 @@ class ReIDModel(nn.Module):
 
     `missing="skip"` leaves absent modalities out of computation, guidance and features; in test each
     modality's block of a feature is then L2-normalised and absent blocks are `absent_weight` times the mean
-    of the present ones, or predicted from them with `completion`. `missing="zeros"` computes them from zero
-    images, as earlier code did, and leaves features raw.
+    of the present ones. `missing="zeros"` computes them from zero images, as earlier code did, and leaves
+    features raw.
     """
 
     def __init__(
@@ -52,14 +51,13 @@ class ReIDModel(nn.Module):
         moe_heads: int = 4,
         missing: Missing = "skip",
         absent_weight: float = 0.1,
-        completion: bool = False,
         neck_feature: NeckFeature = "before",
         original_weight: float = 1.0,
         fusion_weight: float = 1.0,
     ) -> None:
         super().__init__()
         check_names(modalities)
-        _check_choices(num_classes, fusion, heads, missing, completion, neck_feature)
+        _check_choices(num_classes, fusion, heads, missing, neck_feature)
         self.backbone = backbone
         self.modalities = tuple(modalities)
         self.num_classes, self.fusion, self.missing = num_classes, fusion, missing
@@ -92,11 +90,6 @@ class ReIDModel(nn.Module):
         self.head_names = self.heads.names
         self.sizes = {ORIGINAL: M * C, **({self.second: blocks * C} if self.second else {})}
         self.sizes[BOTH] = sum(self.sizes.values())
-        # Made last, so that all other weights start as they do without it.
-        self.completion = nn.ModuleDict(
-            {branch: Completion(C, names) for branch in (ORIGINAL, self.second) if completion and branch}
-        )
-        """Per branch, what predicts blocks of absent modalities; empty = they are filled with a mean."""
         self.gather: Callable[[Tensor], Tensor] | None = None
         """Joins tensors of all processes along the batch while training (set by the trainer), so that heads
         and losses see the global batch."""
@@ -152,33 +145,16 @@ class ReIDModel(nn.Module):
                 "BatchNorm; call model.eval() to embed"
             )
         output = ReIDOutput({ORIGINAL: self._feature(ORIGINAL, blocks, there)}, present=there)
-        of_branches = {ORIGINAL: (blocks, there)}
         if self.second:
             second, slimmed, some = self._second(encoded, globals_, packing, exists, generator)
             output.features[self.second] = self._feature(self.second, second, some)
-            of_branches[self.second] = second, some
             if slimmed is not None:
                 output.ratio_loss = slimmed.ratio_loss
                 output.slimmed = unpack(slimmed, packing) if with_slimmed else None
         output.features[BOTH] = torch.cat(list(output.features.values()), dim=1)
         if self.training:
             self._classify(output, blocks, there)
-            self._complete(output, of_branches, generator)  # draws last, so that nothing else depends on it
         return output
-
-    def _complete(
-        self,
-        output: ReIDOutput,
-        of_branches: Mapping[str, tuple[Tensor, Tensor | None]],
-        generator: torch.Generator | None,
-    ) -> None:
-        """Add the loss of the completion, if there is one, from the blocks of each branch."""
-        losses = [
-            cast(Completion, module).loss(*of_branches[branch], generator)
-            for branch, module in self.completion.items()
-        ]
-        if losses:
-            output.completion_loss = torch.stack(losses).mean()
 
     def _joined(self, blocks: Tensor, exists: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Blocks (B, S, C) and their presence (B, S), over all processes if asked for; None = all present."""
@@ -260,8 +236,6 @@ class ReIDModel(nn.Module):
         weight = self.absent_weight
         if self.training:
             return join_blocks(blocks, exists, normalise=False, absent_weight=weight)
-        if exists is not None and branch in self.completion:
-            blocks, exists = self.completion[branch](blocks, exists), None
         if self.neck_feature == "after":
             blocks = self.heads.after_necks(branch, blocks, exists, weight)
         return join_blocks(blocks, exists, normalise=self.missing == "skip", absent_weight=weight)
@@ -282,18 +256,11 @@ class ReIDModel(nn.Module):
             output.neck_features[name], output.logits[name] = self.heads.head(name)(feature, valid)
 
 
-def _check_choices(
-    num_classes: int, fusion: str, heads: str, missing: str, completion: bool, neck_feature: str
-) -> None:
-    """Raise `ConfigError` for a choice that is unknown, or that does not go with another one."""
+def _check_choices(num_classes: int, fusion: str, heads: str, missing: str, neck_feature: str) -> None:
+    """Raise `ConfigError` for a choice that is unknown."""
     if num_classes < 1:
         raise ConfigError(f"the number of classes must be at least 1, not {num_classes}")
     if fusion not in FUSIONS or heads not in get_args(Heads) or missing not in get_args(Missing):
         raise ConfigError(f"unknown fusion '{fusion}', heads '{heads}' or missing '{missing}'")
     if neck_feature not in get_args(NeckFeature):
         raise ConfigError(f"unknown neck_feature '{neck_feature}'; use 'before' or 'after'")
-    if completion and (missing == "zeros" or fusion in ("hdm", "hdm_atmoe")):
-        raise ConfigError(
-            "model.completion fills absent blocks: it goes with missing 'skip' and without HDM, not with "
-            f"missing '{missing}' and fusion '{fusion}'"
-        )

@@ -33,7 +33,7 @@ from slimreid.training.distributed import (
 )
 from slimreid.training.ema import EMA, UPDATES
 from slimreid.training.failures import not_finite, what_is_left
-from slimreid.training.losses import COMPLETION, DISTILL, IDENTITY, RATIO, TOTAL, ReIDLoss
+from slimreid.training.losses import DISTILL, IDENTITY, RATIO, TOTAL, ReIDLoss
 from slimreid.training.optimizer import make_optimizer
 from slimreid.training.records import StepReport
 from slimreid.training.schedule import LRSchedule
@@ -94,7 +94,7 @@ class Learner:
         self.updater = Updater(module, self.optimizer, config.optim, self.scaler, self.ema)
         kinds = (IDENTITY, config.loss.metric)
         self.names = [f"{head}/{kind}" for head in self.model.head_names for kind in kinds]
-        self.names += [RATIO, COMPLETION, DISTILL, TOTAL, ACCURACY]
+        self.names += [RATIO, DISTILL, TOTAL, ACCURACY]
 
     @property
     def updates_per_epoch(self) -> int:

@@ -23,7 +23,7 @@ from slimreid.models.reid_model import ORIGINAL, ReIDOutput
 MetricLoss = Callable[[Tensor, Tensor], Tensor]
 """features (B, D), identity (B,) -> scalar."""
 
-IDENTITY, RATIO, COMPLETION, DISTILL, TOTAL = "identity", "ratio", "completion", "distill", "total"
+IDENTITY, RATIO, DISTILL, TOTAL = "identity", "ratio", "distill", "total"
 
 
 def identity_loss(logits: Tensor, identity: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -122,9 +122,6 @@ class ReIDLoss:
                 weights |= {f"{head}/{name}": weight * self._weight(name) for name in found}
             if output.ratio_loss is not None:
                 losses[RATIO], weights[RATIO] = output.ratio_loss.float(), 1.0
-            if output.completion_loss is not None:
-                losses[COMPLETION] = output.completion_loss.float()
-                weights[COMPLETION] = self.config.completion_weight
             if distill is not None:
                 losses[DISTILL], weights[DISTILL] = distill.float(), self.config.distill_weight
             parts = [weights[name] * value for name, value in losses.items()]

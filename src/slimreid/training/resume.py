@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from slimreid.config import Config
-from slimreid.config_io import BEFORE
+from slimreid.config_io import BEFORE, without_removed
 from slimreid.data.manifest import Manifest
 from slimreid.errors import ConfigError, TrainingError
 from slimreid.loading import MODEL_NAME
@@ -96,7 +96,7 @@ def find_checkpoint(resume: str, output: Path) -> Path | None:
 def check_same_run(state: RunState, config: Mapping[str, Any], dataset: str) -> None:
     """Raise `ConfigError` naming every option that must not change; warn of those that change rounding."""
     # An option that did not exist when the run began had the effect of its default, unless we know better.
-    old = flat_options(asdict(Config())) | BEFORE | flat_options(state.config)
+    old = flat_options(asdict(Config())) | BEFORE | flat_options(without_removed(state.config))
     new = flat_options(config)
     changed = {
         key: f"{key}: {old.get(key)!r} before, {new.get(key)!r} now"
