@@ -11,12 +11,12 @@ import torch
 from PIL import Image
 
 import slimreid
-from conftest import write_image
 from evaluation.model_cases import write_random_model
 from slimreid.data.manifest import read_manifest
 from slimreid.errors import ConfigError, DataError, ModelError
 from slimreid.evaluation.data import open_data
 from slimreid.evaluation.features import extract_features
+from small_files import write_image
 from training.run_cases import NAMES, write_set
 
 

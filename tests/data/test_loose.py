@@ -2,9 +2,9 @@
 
 import pytest
 
-from conftest import write_image
 from slimreid.data.loose import open_folder, read_loose
 from slimreid.errors import ConfigError, DataError
+from small_files import write_image
 
 NAMES = ("rgb", "nir", "tir")
 

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from picture_cases import untrained_model
 from PIL import Image
 
-from conftest import write_small_set
 from slimreid.cli import main
 from slimreid.errors import DataError
 from slimreid.evaluation import evaluate_retrieval
@@ -22,6 +21,7 @@ from slimreid.loading import load
 from slimreid.models.reid_model import SLIMMED
 from slimreid.visual import sample_views
 from slimreid.visual.sample_views import open_sample, part_of, rank_sample
+from small_files import write_small_set
 
 
 @pytest.fixture(scope="module")
