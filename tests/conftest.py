@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,17 @@ import pytest
 from small_files import write_csv, write_image, write_small_set
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _our_loggers_speak() -> None:
+    """What an earlier test did to our loggers, such as silencing them, has no effect on this one."""
+    logging.disable(logging.NOTSET)
+    for name in list(logging.root.manager.loggerDict):
+        if name.split(".")[0] == "slimreid":
+            logger = logging.getLogger(name)
+            logger.disabled, logger.propagate = False, True
+            logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(name="write_image")
