@@ -8,7 +8,7 @@ DEV := $(VENV)/.installed-dev
 OUT ?= quickstart
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint quickstart bench experiments format clean system
+.PHONY: help test lint docs quickstart bench experiments format clean system
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,13 +28,16 @@ $(DEV): $(INSTALLED)
 	@$(PIP) -e '.[dev]'
 	@touch $@
 
-test: $(DEV) system lint ## Lint, check types and run all tests
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto $(PYTEST)
+test: $(DEV) system lint docs ## Lint, check types, build the documentation and run all tests
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist loadfile $(PYTEST)
 
 lint: $(DEV) ## Check style and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+docs: $(DEV) ## Build the documentation site into site/ (open site/index.html)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 format: $(DEV) ## Put the code into the common format
 	@$(BIN)/ruff check --fix .
@@ -44,15 +47,15 @@ system:
 	@sh scripts/system_packages.sh
 
 quickstart: $(INSTALLED) ## Make a world, train two models on it, measure them, write a report
-	@$(BIN)/slimreid quickstart --output $(OUT)
+	@$(BIN)/slimreid quickstart --out $(OUT)
 
 bench: $(DEV) ## Run all benchmarks
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 experiments: $(INSTALLED) ## Run every experiment of docs/results.md, as far as not done (ARGS='--list')
-	@$(BIN)/python experiments/run.py $(ARGS)
-	@case '$(ARGS)' in '') $(BIN)/python experiments/old_mask.py;; esac
-	@$(BIN)/python experiments/tables.py
+	@$(BIN)/python research/run.py $(ARGS)
+	@case '$(ARGS)' in '') $(BIN)/python research/old_mask.py;; esac
+	@$(BIN)/python research/tables.py
 
 clean: ## Remove the virtual environment and everything generated
-	@rm -rf $(VENV) $(OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(OUT) site .pytest_cache .mypy_cache .ruff_cache .hypothesis

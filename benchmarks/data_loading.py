@@ -23,12 +23,12 @@ import torch
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 
+from slimreid.cli.console import console, table
 from slimreid.config import DataConfig, TransformConfig
-from slimreid.console import console, table
 from slimreid.data.dataset import ReIDDataset
 from slimreid.data.manifest import ImageRef, Manifest, Sample
 from slimreid.modalities import DEFAULT_MODALITIES
-from slimreid.profiling import measure_interleaved, medians
+from slimreid.profiling.latency import measure_interleaved, medians
 
 HEIGHT, WIDTH = 256, 128
 PAD = 10

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from slimreid.evaluation import KReciprocal, evaluate_retrieval
+from slimreid.evaluation import KReciprocal, Labels, RetrievalResult, evaluate_retrieval
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from reference.retrieval import dense_k_reciprocal
@@ -57,6 +57,11 @@ def make_case(
             f"{side}_cameras": rng.integers(0, 6, rows),
         }
     return case
+
+
+def evaluate(case: dict[str, Any], **options: Any) -> RetrievalResult:
+    labels = Labels(**{name: value for name, value in case.items() if not name.endswith("features")})
+    return evaluate_retrieval(case["query_features"], case["gallery_features"], labels, **options)
 
 
 @dataclass
@@ -120,13 +125,13 @@ def peak_megabytes() -> float:
 
 
 def extra_memory(arguments: dict[str, Any]) -> tuple[float, float]:
-    """Peak beyond the features in MB, without and with histogram (the second on top of the first's peak)."""
+    """Peak beyond the features in MB, without and with ROC (the second on top of the first's peak)."""
     torch.set_num_threads(arguments.pop("threads"))
     case = make_case(**arguments)
     before = peak_megabytes()
-    evaluate_retrieval(**case)
+    evaluate(case)
     plain = peak_megabytes() - before
-    evaluate_retrieval(**case, histogram=True, top_k=50)
+    evaluate(case, roc=True, top_k=50)
     return plain, peak_megabytes() - before
 
 
@@ -150,8 +155,8 @@ def run_evaluation(options: argparse.Namespace) -> bool:
         extra, extra_histogram = pool.submit(extra_memory, arguments | {"threads": options.threads}).result()
     case = make_case(**arguments)
     product = measure(lambda: bare_product(case, 200), options.repeats)
-    ours = measure(lambda: evaluate_retrieval(**case), options.repeats)
-    with_all = measure(lambda: evaluate_retrieval(**case, histogram=True, top_k=50), options.repeats)
+    ours = measure(lambda: evaluate(case), options.repeats)
+    with_all = measure(lambda: evaluate(case, roc=True, top_k=50), options.repeats)
     number = min(options.usual_queries, options.queries)
     usual = measure(lambda: usual_evaluation(case, number), 1)
 
@@ -160,12 +165,12 @@ def run_evaluation(options: argparse.Namespace) -> bool:
     memory_text, memory_met = verdict(extra, 300, full, at_most=True)
     show("bare product, 200 queries a time", product)
     show("evaluate_retrieval", ours, f"{ours.wall / product.wall:.2f} x product, {ratio_text}")
-    show("... with histogram and top 50", with_all, f"{with_all.wall / product.wall:.2f} x product")
+    show("... with ROC and top 50", with_all, f"{with_all.wall / product.wall:.2f} x product")
     scale = options.queries / number
     text = f"{usual.wall * scale / product.wall:.2f} x product, measured on {number} queries"
     show("usual numpy version", usual, text, scale)
     print(f"  {'memory beyond the features':34s}{extra:8.0f} MB  {memory_text}")
-    print(f"  {'... with histogram and top 50':34s}{extra_histogram:8.0f} MB")
+    print(f"  {'... with ROC and top 50':34s}{extra_histogram:8.0f} MB")
     matrix = options.queries * options.gallery * 12 / 2**20
     print(f"  {'usual version, matrix and order':34s}{matrix:8.0f} MB  (computed)")
     on_those = float(np.nanmean(ours.result.average_precision[:number]))
@@ -181,8 +186,8 @@ def run_rerank(options: argparse.Namespace) -> bool:
     full = all(getattr(options, k) >= FULL[k] for k in ("rerank_queries", "rerank_gallery"))
     print(f"re-ranking: {Q} + {G}, {options.channels} channels, {options.threads} threads")
     case = make_case(Q, G, options.channels, max(2, G // 20), noise=4.0, seed=1)
-    plain = evaluate_retrieval(**case).map
-    ours = measure(lambda: evaluate_retrieval(**case, rerank=KReciprocal()), options.repeats)
+    plain = evaluate(case).map
+    ours = measure(lambda: evaluate(case, rerank=KReciprocal()), options.repeats)
     features = case["query_features"].numpy(), case["gallery_features"].numpy()
     dense = measure(lambda: usual_figures(dense_k_reciprocal(*features), case, Q), 1)
     text, met = verdict(dense.wall / ours.wall, 10, full and not (ours.shared or dense.shared), at_most=False)

@@ -3,13 +3,13 @@
     python benchmarks/front.py runs/unslimmed                     # training-free, every method and strength
     python benchmarks/front.py runs/unslimmed --methods ours "token merging" --schedules "[[0.5, 0.5]]"
     python benchmarks/front.py --trained runs/slim-seed? --unslimmed runs/base-seed?
-    python benchmarks/front.py --train-tome runs/base-seed0 --r 8 --epochs 5 --output runs/tome-seed0
+    python benchmarks/front.py --train-tome runs/base-seed0 --r 8 --epochs 5 --out runs/tome-seed0
     python benchmarks/front.py --plot front.png runs/unslimmed/front.json trained.json
 
 Training-free, a copy of the trained model is slimmed as it is:
 
 - ours: patches that are like a patch that matters more join it; what matters is said by class attention and
-  contrast, in the other modalities too (`--ours redundancy=0` sets options of model.slimming);
+  contrast, in the other modalities too (`--ours redundancy=0` sets options of model.in_backbone);
 - random dropping: the same stages, patches chosen at random;
 - class attention: the same stages, patches kept by the class token's attention, leftovers fused (EViT);
 - token merging: r tokens per block joined by bipartite matching, attention weighted by size (ToMe).
@@ -37,16 +37,17 @@ import torch
 import front_points as points
 import tome
 from front_plot import front_plot
-from slimreid.config_io import CONFIG_NAME, load_config
-from slimreid.console import console, ending_in_one_line, progress, table
+from slimreid.cli.console import console, ending_in_one_line, table
+from slimreid.config.files import CONFIG_NAME, load_config
 from slimreid.errors import ConfigError, DataError
-from slimreid.evaluation.data import open_data
-from slimreid.experiments.plan import deciding_options
 from slimreid.files import write_text
-from slimreid.loading import LoadedModel, load
+from slimreid.inference.features.data import open_data
+from slimreid.inference.load import LoadedModel, load
+from slimreid.progress import progress
+from slimreid.runs.identity import deciding_options
 from slimreid.training import learner
-from slimreid.training.display import make_display
-from slimreid.training.trainer import train
+from slimreid.training.callbacks.display import make_display
+from slimreid.training.loop import train
 from slimreid.visual.style import save_picture
 
 SCHEDULES = (
@@ -178,7 +179,7 @@ def trained(args: argparse.Namespace) -> Front:
         more = {
             "seeds": [m.config.seed for m in group],
             "fingerprints": [m.fingerprint for m in group],
-            "schedule": [list(pair) for pair in group[0].config.model.slimming.schedule],
+            "schedule": [list(pair) for pair in group[0].config.model.in_backbone.schedule],
         }
         front.add(points.point(points.TRAINED, points.method_of(group[0]), name, found, **more))
     return front
@@ -202,32 +203,32 @@ def merging_models(r: int, metric: tome.Metric) -> Iterator[None]:
 def train_tome(args: argparse.Namespace) -> None:
     """Train token merging from a trained model, with that model as teacher; the ordinary trainer does it."""
     run = args.train_tome
-    if args.output is None or not args.epochs or len(args.r) != 1 or len(args.metric) != 1:
-        raise ConfigError("--train-tome needs --output, --epochs, one --r and one --metric")
+    if args.out is None or not args.epochs or len(args.r) != 1 or len(args.metric) != 1:
+        raise ConfigError("--train-tome needs --out, --epochs, one --r and one --metric")
     if not (run / CONFIG_NAME).is_file():
         raise ConfigError(f"{run}: give the folder of a finished run, with its {CONFIG_NAME}")
     before = load_config([run / CONFIG_NAME])
     changes = [
-        f"train.start_from={run.as_posix()}",
+        f"train.init_from={run.as_posix()}",
         f"train.teacher={run.as_posix()}",
         f"train.epochs={args.epochs}",
         f"optim.warmup_epochs={min(before.optim.warmup_epochs, max(0, args.epochs // 5))}",
         f"loss.distill_weight={args.distill_weight}",
         f"loss.distill={args.distill}",
         "train.compile=false",
-        "model.checkpointing=false",
+        "model.grad_checkpointing=false",
         *([f"data.manifest={args.manifest}"] if args.manifest else []),
         *args.set,
     ]
     config = load_config([run / CONFIG_NAME], changes)
     options = {"r": args.r[0], "metric": args.metric[0]}
-    beside = args.output / points.TOME_NAME
+    beside = args.out / points.TOME_NAME
     if beside.is_file() and json.loads(beside.read_text(encoding="utf-8")) != options:
-        raise ConfigError(f"{args.output}: was begun with other --r or --metric; choose another --output")
-    args.output.mkdir(parents=True, exist_ok=True)
+        raise ConfigError(f"{args.out}: was begun with other --r or --metric; choose another --out")
+    args.out.mkdir(parents=True, exist_ok=True)
     write_text(beside, json.dumps(options) + "\n")
     with merging_models(**options):
-        result = train(config, args.output, "auto", [make_display(console)])
+        result = train(config, args.out, "auto", [make_display(console)])
     test = result["test"]
     console.print(f"test mAP {100 * test['map']:.1f}" if test else "no test set")
 
@@ -279,7 +280,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--methods", nargs="+", choices=points.METHODS, default=list(points.METHODS))
     parser.add_argument("--schedules", type=schedule, nargs="+", default=list(SCHEDULES))
     parser.add_argument(
-        "--ours", nargs="+", default=[], metavar="KEY=VALUE", help="options of model.slimming"
+        "--ours", nargs="+", default=[], metavar="KEY=VALUE", help="options of model.in_backbone"
     )
     parser.add_argument("--r", type=int, nargs="+", default=[], help="tokens that merging joins per block")
     parser.add_argument("--metric", nargs="+", choices=["keys", "tokens"], default=["keys"])
@@ -287,7 +288,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--epochs", type=int, help="of --train-tome")
-    parser.add_argument("--output", type=Path, help="run folder of --train-tome")
+    parser.add_argument("--out", type=Path, help="run folder of --train-tome")
     parser.add_argument("--distill-weight", type=float, default=1.0, help="of --train-tome")
     parser.add_argument("--distill", choices=["feature", "relation"], default="feature")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="options of --train-tome")

@@ -1,4 +1,4 @@
-"""What stands on the front: ways of slimming a trained model, and what is measured of each."""
+"""What stands on the front: ways of reducing the tokens of a trained model, and what is measured of each."""
 
 from __future__ import annotations
 
@@ -13,29 +13,26 @@ import numpy as np
 import torch
 
 import tome
-from slimreid.config_io import load_config
+from slimreid.config.files import load_config
 from slimreid.errors import ConfigError
-from slimreid.evaluation.bootstrap import PairedDifference, paired_bootstrap
-from slimreid.evaluation.evaluation import evaluate_model
-from slimreid.evaluation.result import RetrievalResult
-from slimreid.loading import LoadedModel, load
-from slimreid.models.inside import InsideSlimmer
+from slimreid.evaluation.metrics.bootstrap import PairedDifference, paired_bootstrap
+from slimreid.evaluation.metrics.result import RetrievalResult
+from slimreid.evaluation.reports.evaluate import EvaluationOptions, evaluate_model
+from slimreid.inference.features.extract import Extraction
+from slimreid.inference.load import LoadedModel, load
 from slimreid.models.reid_model import BOTH, ReIDModel
-from slimreid.models.summary import summarise
-from slimreid.profiling import embedder, measure_interleaved, median_ratios, medians, random_batch
+from slimreid.profiling.cost import summarise
+from slimreid.profiling.latency import embedder, measure_interleaved, median_ratios, medians, random_batch
+from slimreid.token_reduction import InBackboneReducer
 
 OURS, RANDOM, ATTENTION, TOME = "ours", "random dropping", "class attention", "token merging"
 METHODS = (OURS, RANDOM, ATTENTION, TOME)
 CHOICES = {
-    OURS: (
-        "sources=[contrast, others_contrast, attention]",
-        "leftover=nearest",
-        "redundancy=1.5",
-    ),
-    RANDOM: ("sources=[random]",),
-    ATTENTION: ("sources=[attention]",),
+    OURS: (),
+    RANDOM: ("score_terms=[random]", "dropped=leftover"),
+    ATTENTION: ("score_terms=[attention]", "dropped=leftover"),
 }
-"""Options of model.slimming for methods that drop patches at stages; ours are those of the slim recipes."""
+"""Options of model.in_backbone for methods that drop patches at stages; ours are the defaults."""
 UNSLIMMED = "unslimmed"
 TRAINED, FREE = "trained", "training-free"
 TOME_NAME = "tome.json"
@@ -46,27 +43,27 @@ Install = Callable[[ReIDModel], ReIDModel]
 
 @dataclass(frozen=True)
 class Way:
-    """A way of slimming, at one strength."""
+    """A way of reducing tokens, at one strength."""
 
     method: str
     strength: str
     install: Install
-    """Slims a model in place and returns it."""
+    """Changes a model in place and returns it."""
 
 
 def stage_way(method: str, schedule: Sequence[Sequence[float]], options: Sequence[str] = ()) -> Way:
     """Patches dropped at the stages of a schedule, without anything learned.
 
-    `options` are `key=value` pairs of model.slimming on top, for ours.
+    `options` are `key=value` pairs of model.in_backbone on top, for ours.
     """
     text = json.dumps([list(pair) for pair in schedule])
-    given = ["where=inside", "merge=none", *CHOICES[method], f"schedule={text}", *options]
-    slimming = load_config(overrides=[f"model.slimming.{option}" for option in given]).model.slimming
+    given = [f"model.in_backbone.{o}" for o in (*CHOICES[method], f"schedule={text}", *options)]
+    reduction = load_config(overrides=["model.reduction=in_backbone", *given]).model.in_backbone
 
     def install(model: ReIDModel) -> ReIDModel:
-        if model.inside is not None:
-            raise ConfigError("the model is slimmed inside already; give an unslimmed one")
-        model.inside = InsideSlimmer(model.backbone, model.modalities, slimming).eval()
+        if model.in_backbone is not None:
+            raise ConfigError("the model reduces tokens in its backbone already; give one that does not")
+        model.in_backbone = InBackboneReducer(model.backbone, model.modalities, reduction).eval()
         return model
 
     return Way(method, shown_schedule(schedule), install)
@@ -93,12 +90,12 @@ def method_of(loaded: LoadedModel) -> str:
     """Which method a trained model belongs to."""
     if (loaded.path.parent / TOME_NAME).is_file():
         return TOME
-    slimming = loaded.config.model.slimming
-    if loaded.model.inside is None:
+    options = loaded.config.model.in_backbone
+    if loaded.model.in_backbone is None:
         return UNSLIMMED
-    if slimming.leftover == "nearest":
+    if options.dropped == "merge":
         return OURS
-    return {("random",): RANDOM, ("attention",): ATTENTION}.get(tuple(slimming.sources), OURS)
+    return {("random",): RANDOM, ("attention",): ATTENTION}.get(options.score_terms, OURS)
 
 
 def load_trained(path: Path) -> LoadedModel:
@@ -131,7 +128,9 @@ def measure_speed(unslimmed: ReIDModel, model: ReIDModel, batch: int, repeats: i
 
 def retrieve(loaded: LoadedModel, manifest: Path | None) -> RetrievalResult:
     """How well a model retrieves in the test set, by all its features."""
-    return evaluate_model(loaded, manifest, features=BOTH, show_progress=False).scores.result
+    return evaluate_model(
+        loaded, manifest, EvaluationOptions(features=BOTH), Extraction(show_progress=False)
+    ).scores.result
 
 
 def slimmed_by(loaded: LoadedModel, way: Way) -> LoadedModel:

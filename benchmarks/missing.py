@@ -2,7 +2,7 @@
 
     python benchmarks/missing.py                          # ViT-B/16, 256×128, batch 8
     python benchmarks/missing.py --backbone nano --size 128 64 --batch 32
-    python benchmarks/missing.py --where inside --repeats 15 --out missing.json
+    python benchmarks/missing.py --reduction in_backbone --repeats 15 --out missing.json
 
 One process, float32, `missing: skip`, three spectra. Cases: all three present; two of three; one of three; a
 batch in which samples have different subsets (every non-empty one in turn); and, for comparison, one of three
@@ -23,14 +23,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from slimreid.cli.console import console, table
 from slimreid.config import ModelConfig
-from slimreid.console import console, progress, table
 from slimreid.files import write_text
 from slimreid.modalities import all_subsets
 from slimreid.models.build import build_model
 from slimreid.models.reid_model import ReIDModel
-from slimreid.profiling import measure_interleaved, median_ratios, medians
-from slimreid.slimming import SlimmingOptions
+from slimreid.profiling.latency import measure_interleaved, median_ratios, medians
+from slimreid.progress import progress
 
 MODALITIES = ("rgb", "nir", "tir")
 GOAL = 2.5
@@ -55,10 +55,10 @@ def presence(batch: int) -> dict[str, Tensor]:
     }
 
 
-def build(backbone: str, size: tuple[int, int], where: str, missing: str) -> ReIDModel:
+def build(backbone: str, size: tuple[int, int], reduction: str, missing: str) -> ReIDModel:
     """A model in test mode, the same weights whatever `missing` is."""
     torch.manual_seed(0)
-    config = ModelConfig(backbone=backbone, slimming=SlimmingOptions(where=where), missing=missing)  # type: ignore[arg-type]
+    config = ModelConfig(backbone=backbone, reduction=reduction, missing=missing)  # type: ignore[arg-type]
     return build_model(config, size, MODALITIES, num_classes=171).eval()
 
 
@@ -107,20 +107,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--size", type=int, nargs=2, default=(256, 128), metavar=("HEIGHT", "WIDTH"))
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--where", choices=("after", "inside"), default="after")
+    parser.add_argument("--reduction", choices=("after_backbone", "in_backbone"), default="after_backbone")
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--out", type=Path, default=None, help="also write the figures as JSON")
     options = parser.parse_args(arguments)
     if options.threads:
         torch.set_num_threads(options.threads)
     size = (options.size[0], options.size[1])
-    skip, zeros = (build(options.backbone, size, options.where, kind) for kind in ("skip", "zeros"))
+    skip, zeros = (build(options.backbone, size, options.reduction, kind) for kind in ("skip", "zeros"))
     found = measure(skip, zeros, size, options.batch, options.repeats)
-    title = f"{options.backbone}, {size[0]}×{size[1]}, batch {options.batch}, slimmed {options.where}"
+    title = f"{options.backbone}, {size[0]}×{size[1]}, batch {options.batch}, reduction {options.reduction}"
     show(found, title)
     if options.out:
         facts: dict[str, Any] = {"backbone": options.backbone, "size": size, "batch": options.batch}
-        facts |= {"where": options.where, "threads": torch.get_num_threads(), "repeats": options.repeats}
+        facts |= {
+            "reduction": options.reduction,
+            "threads": torch.get_num_threads(),
+            "repeats": options.repeats,
+        }
         write_text(options.out, json.dumps({**facts, "cases": found}, indent=2) + "\n")
     return 0
 

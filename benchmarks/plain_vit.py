@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from slimreid.models.vit import ViT
+from slimreid.backbones.vit import ViT
 
 
 class PlainBlock(nn.Module):

@@ -29,28 +29,29 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from plain_vit import PlainViT
+from slimreid.backbones.vit import ViT
+from slimreid.cli.console import console, table
 from slimreid.config import ModelConfig
-from slimreid.console import console, progress, table
 from slimreid.files import write_text
 from slimreid.models.build import build_model
 from slimreid.models.heads import BNNeckHead
 from slimreid.models.reid_model import ReIDModel
-from slimreid.models.summary import FUSED, summarise
-from slimreid.models.vit import ViT
-from slimreid.profiling import measure_interleaved, median_ratios, medians, peak_tensor_bytes
-from slimreid.slimming import SlimmingOptions
+from slimreid.profiling.cost import FUSED, summarise
+from slimreid.profiling.latency import measure_interleaved, median_ratios, medians
+from slimreid.profiling.memory import peak_tensor_bytes
+from slimreid.progress import progress
 
 MODALITIES = ("rgb", "nir", "tir")
 CLASSES = 171
 PLAIN = "plain"
 WAYS = {
     PLAIN: "plain ViT, once per modality",
-    "unslimmed": "ours, unslimmed",
-    "after": "ours, sdtps behind the backbone",
-    "inside": "ours, slimmed inside",
+    "unslimmed": "ours, no token reduction",
+    "after": "ours, reduction after the backbone",
+    "inside": "ours, reduction in the backbone",
 }
 GOALS = {("inference", 1): 1.8, ("inference", 8): 2.0, ("training step", 8): 1.6}
-"""How many times as fast as the plain model slimming inside shall be."""
+"""How many times as fast as the plain model reduction in the backbone shall be."""
 
 
 class PlainReID(nn.Module):
@@ -75,9 +76,9 @@ def build(backbone: str, size: tuple[int, int]) -> dict[str, nn.Module]:
     """All ways with the weights of one backbone."""
     torch.manual_seed(0)
     options: dict[str, dict[str, object]] = {
-        "unslimmed": {"fusion": "none"},
+        "unslimmed": {"reduction": "none", "fusion": "none"},
         "after": {},
-        "inside": {"slimming": SlimmingOptions(where="inside")},
+        "inside": {"reduction": "in_backbone"},
     }
     models: dict[str, nn.Module] = {}
     for name, changes in options.items():

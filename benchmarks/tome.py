@@ -17,12 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from slimreid.backbones.layers import Attention, Block, Rotary, add
+from slimreid.backbones.positions import rotate
+from slimreid.backbones.tokens import TokenState
+from slimreid.backbones.vit import ViT, ViTOutput
 from slimreid.errors import ConfigError
-from slimreid.models.layers import Attention, Block, Rotary, add
-from slimreid.models.positions import rotate
 from slimreid.models.reid_model import ReIDModel
-from slimreid.models.tokens import TokenState
-from slimreid.models.vit import ViT, ViTOutput
 
 Metric = Literal["keys", "tokens"]
 
@@ -162,10 +162,13 @@ class MergingViT(ViT):
 def install(model: ReIDModel, r: int, metric: Metric = "keys") -> ReIDModel:
     """Let the backbone of `model` merge r tokens in every block; returns the same model.
 
-    Raises `ConfigError` for models that merging does not fit: slimmed inside, or with checkpointing.
+    Raises `ConfigError` for models that merging does not fit: with in-backbone reduction, or with
+    grad_checkpointing.
     """
-    if model.inside is not None or model.backbone.config.checkpointing:
-        raise ConfigError("token merging needs a model that is not slimmed inside, without checkpointing")
+    if model.in_backbone is not None or model.backbone.config.grad_checkpointing:
+        raise ConfigError(
+            "token merging needs a model without in-backbone reduction and without grad_checkpointing"
+        )
     tome, backbone = ToMe(r, metric), model.backbone
     for block in backbone.blocks:
         block.__class__ = MergingBlock
@@ -173,5 +176,5 @@ def install(model: ReIDModel, r: int, metric: Metric = "keys") -> ReIDModel:
         merging.tome, merging.prefix = tome, backbone.config.prefix
     backbone.__class__ = MergingViT
     vit = cast(MergingViT, backbone)
-    vit.tome, vit.weighted = tome, model.fusion in ("none", "mean")
+    vit.tome, vit.weighted = tome, model.options.fusion in ("none", "mean")
     return model

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from data_loading import make_files, pillow_sample
 from plain_vit import PlainViT
+from slimreid.cli.console import console, table
 from slimreid.config import (
     BatchConfig,
     Config,
@@ -38,8 +39,8 @@ from slimreid.config import (
     OptimConfig,
     TransformConfig,
 )
-from slimreid.config_io import load_config
-from slimreid.console import console, table
+from slimreid.config.files import load_config
+from slimreid.config.token_reduction import AfterBackboneConfig
 from slimreid.data.loader import BatchLoader, train_loader
 from slimreid.data.manifest import Manifest
 from slimreid.data.sampler import IdentitySampler
@@ -48,11 +49,12 @@ from slimreid.models.reid_model import ReIDModel
 from slimreid.training.losses import ReIDLoss
 from slimreid.training.optimizer import make_optimizer, parameter_groups
 
+COSINE = AfterBackboneConfig(score_terms=("learned", "self", "cross"))
 THREE = Config(
     data=DataConfig(workers=0),
     transforms=TransformConfig(height=256, width=128),
-    batch=BatchConfig(identities=8, images=4),
-    model=ModelConfig(backbone="vit_tiny"),
+    batch=BatchConfig(num_ids=8, num_instances=4),
+    model=ModelConfig(backbone="vit_tiny", after_backbone=COSINE),
     optim=OptimConfig(name="adamw", lr=1e-3, backbone_lr=1e-4),
 )
 MARKET = Path(__file__).parents[1] / "configs" / "market1501" / "baseline.yaml"
@@ -62,7 +64,7 @@ Batch = tuple[dict[str, Tensor], Tensor]
 
 def slim_one(model: ReIDModel, name: str, patches: Tensor, vectors: Mapping[str, Tensor]) -> Tensor:
     """Patches (B, N, C) of one modality to tokens (B, N_c + 1, C), step by step."""
-    slimmer = model.slimmer
+    slimmer = model.after_backbone
     B, N, C = patches.shape
     beta, K = slimmer.options.beta, -(-N // 2)
     others = [other for other in model.modalities if other != name]
@@ -100,7 +102,7 @@ def plain_loss(
         tokens = vit(image)
         patches[name], vectors[name] = tokens[:, 1:], tokens[:, 0]
     tokens = patches
-    if model.fusion == "sdtps":
+    if model.after_backbone is not None:
         tokens = {name: slim_one(model, name, patches[name], vectors) for name in patches}
     features = {
         "original": torch.cat(list(vectors.values()), 1),
@@ -121,7 +123,7 @@ def plain_loss(
 def pillow_batches(config: Config, manifest: Manifest) -> Iterator[Batch]:
     """P × K batches for ever, each sample loaded by the Pillow loop."""
     codes = [int(sample.identity) for sample in manifest.samples]
-    sampler = IdentitySampler(codes, config.batch.identities, config.batch.images)
+    sampler = IdentitySampler(codes, config.batch.num_ids, config.batch.num_instances)
     epoch = 0
     while True:
         sampler.set_epoch(epoch)
@@ -218,7 +220,7 @@ def main() -> None:
         )
         manifest = replace(made.with_samples(samples), modalities=tuple(names))
         results = measure(config, manifest, options.rounds)
-    triples = config.batch.identities * config.batch.images
+    triples = config.batch.num_ids * config.batch.num_instances
     for times in results.values():
         times["samples_per_second"] = triples / times["total"]
         times["ratio"] = results["straightforward"]["total"] / times["total"]

@@ -1,9 +1,8 @@
-"""What all tests share: small image files, and where the golden numbers lie."""
+"""What all tests share: small image files, a tiny finished run, a browser."""
 
 from __future__ import annotations
 
 import importlib
-import logging
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -13,20 +12,24 @@ from typing import Any
 
 import pytest
 
-from small_files import write_csv, write_image, write_small_set
+from support import order, skips
+from support.files import write_csv, write_image, write_small_set
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.fixture(autouse=True)
-def _our_loggers_speak() -> None:
-    """What an earlier test did to our loggers, such as silencing them, has no effect on this one."""
-    logging.disable(logging.NOTSET)
-    for name in list(logging.root.manager.loggerDict):
-        if name.split(".")[0] == "slimreid":
-            logger = logging.getLogger(name)
-            logger.disabled, logger.propagate = False, True
-            logger.setLevel(logging.NOTSET)
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Add the plugins of the suite."""
+    pluginmanager.register(order)
+    pluginmanager.register(skips)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where tests run, make bf16 safe as every command does."""
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        from slimreid.devices import guard_amx
+
+        guard_amx()
 
 
 @pytest.fixture(name="write_image")
@@ -42,8 +45,8 @@ def _write_csv() -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a tiny finished run of `sdtps` in three spectra; its data lies beside it in `set`."""
-    from slimreid.training.trainer import train
-    from training.run_cases import make_config, write_set
+    from slimreid.training.loop import train
+    from support.runs import make_config, write_set
 
     folder = tmp_path_factory.mktemp("trained")
     manifest = write_set(folder / "set", origin="real rgb, simulated nir/tir")
@@ -75,24 +78,16 @@ def load_benchmark() -> Callable[[str], ModuleType]:
     return load
 
 
-@pytest.fixture(scope="session")
-def parity() -> Path:
-    """The folder of golden numbers; tests that need it are skipped where it is absent."""
-    folder = ROOT.parent / "shared" / "parity"
-    if not folder.is_dir():
-        pytest.skip("the golden numbers (../shared/parity) are not here")
-    return folder
-
-
 @pytest.fixture
 def browser_page() -> Iterator[tuple[Any, list[str]]]:
     """A page of phone size in headless Chromium, and the list of what it complained about."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
-        pytest.skip("Chromium is not installed (apt-get install chromium)")
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+        pytest.skip(skips.NO_CHROMIUM)
+    from playwright.sync_api import sync_playwright
+
     quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-    with playwright.sync_playwright() as driver:
+    with sync_playwright() as driver:
         browser = driver.chromium.launch(
             executable_path=chromium, args=[*quiet, "--disable-sync", "--disable-quic"]
         )

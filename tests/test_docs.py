@@ -5,6 +5,7 @@ A command that cannot run here says what it needs: `# needs RGBNT201` after it, 
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 import shutil
@@ -12,13 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from slimreid.cli import main, make_parser
+from slimreid.cli.app import main
+from slimreid.cli.parser import parse_words
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+READMES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
+PAGES = [*READMES, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NEEDS = re.compile(r"#\s*needs\s+\S")
 LAUNCHERS = ("torchrun", "accelerate")
@@ -28,7 +32,7 @@ ELSEWHERE = ("quickstart", "report", "ablate")
 
 TINY_WORLD = "--identities 8 --cameras 2 --images-per-camera 2 --size 32x16 --workers 1"
 TINY_BATCH = (
-    "--transforms.height 32 --transforms.width 16 --transforms.pad 2 --batch.identities 2 --batch.images 2 "
+    "--transforms.height 32 --transforms.width 16 --transforms.pad 2 --batch.num_ids 2 --batch.num_instances 2 "
     "--data.workers 0"
 )
 FASTER = {
@@ -79,7 +83,8 @@ def commands(page: Path) -> Iterator[Command]:
             yield Command(page.name, own, first in LAUNCHERS, whole or bool(NEEDS.search(line)))
 
 
-ALL = [command for page in PAGES for command in commands(page)]
+ALL = [command for page in PAGES if page != READMES[1] for command in commands(page)]
+"""The Chinese README has the commands of the English one; a test compares them."""
 
 
 @pytest.mark.parametrize("command", ALL, ids=lambda c: f"{c.page}: {' '.join(c.words)}")
@@ -87,8 +92,7 @@ def test_commands_exist_with_these_options(command, monkeypatch):
     monkeypatch.chdir(ROOT)
     if "--help" in command.words or command.words == ("--version",):
         return
-    parser, arguments = make_parser(command.words)
-    parser.parse_args(arguments)
+    parse_words(command.words)
 
 
 def test_the_readme_has_commands():
@@ -110,7 +114,7 @@ def workshop(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert main(["data", "synth", "w", *TINY_WORLD.split()]) == 0
-        train = ["train", "configs/synthetic/sdtps.yaml", "--data.manifest", "w", "--output", "run"]
+        train = ["train", "configs/synthetic/sdtps.yaml", "--data.manifest", "w", "--out", "run"]
         assert main([*train, *FASTER["train"].split()]) == 0
     return folder
 
@@ -125,7 +129,7 @@ def prepare(command: Command) -> None:
     if command.name == "data synth":
         shutil.rmtree(words[2], ignore_errors=True)
     for before, word in pairwise(words):
-        if before in ("--output", "--out"):
+        if before == "--out":
             if command.name in ("train", "data simulate") and "--resume" not in words:
                 shutil.rmtree(word, ignore_errors=True)
         elif (match := re.match(r"runs/[\w-]+", word)) and not Path(match[0]).exists():
@@ -158,12 +162,47 @@ def test_every_page_is_in_the_index():
         assert page.name == "index.md" or f"({page.name})" in index, page.name
 
 
-@pytest.mark.parametrize(
-    ("page", "value", "shape"),
-    [("README.md", "features", (2, 576)), ("docs/missing.md", "night.features['both']", (2, 576))],
+IMPORT = re.compile(
+    r"^(?:from (slimreid[\w.]*) import (\([^)]+\)|.+)|import (slimreid[\w.]*))$", re.MULTILINE
 )
-def test_the_examples_run(page, value, shape):
-    (code,) = blocks(ROOT / page, "python")
-    names: dict[str, object] = {}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_what_examples_import_exists(page):
+    for code in blocks(page, "python", ""):
+        for module, names, bare in IMPORT.findall(code):
+            found = importlib.import_module(module or bare)
+            for name in re.findall(r"\w+", names.partition("#")[0]):
+                assert hasattr(found, name), f"{page.name}: {module}.{name}"
+
+
+def test_the_readmes_are_short_and_say_the_same():
+    english, chinese = (path.read_text(encoding="utf-8") for path in READMES)
+    assert FENCE.findall(english) == FENCE.findall(chinese)
+    for pattern in (r"\]\((?!README)([^)]+)\)", r"^(#+) ", r"^\|"):
+        assert re.findall(pattern, english, re.MULTILINE) == re.findall(pattern, chinese, re.MULTILINE)
+    assert max(len(text.splitlines()) for text in (english, chinese)) <= 120
+    assert "](README.zh-CN.md)" in english[:200]
+    assert "](README.md)" in chinese[:200]
+
+
+def test_the_example_of_the_readme_runs(workshop, tmp_path, monkeypatch):
+    (code,) = blocks(READMES[0], "python")
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(workshop / "run", "runs/first")
+    test = workshop / "w" / "test"
+    for folder, names in {"RGB": ("a_rgb.jpg", "b_rgb.jpg"), "TI": ("a_tir.jpg",)}.items():
+        for name, image in zip(names, sorted((test / folder).iterdir()), strict=False):
+            shutil.copy(image, name)
+    names: dict[str, Any] = {}
     exec(code, names)
-    assert eval(value, names).shape == shape
+    assert names["similarity"].shape == (2, 2)
+    itself, other = names["similarity"].diagonal(), names["similarity"][[0, 1], [1, 0]]
+    assert (itself > other).all(), "a sample is most like itself"
+
+
+def test_the_example_of_missing_modalities_runs():
+    (code,) = blocks(ROOT / "docs" / "missing.md", "python")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["night"].features["both"].shape == (2, 576)

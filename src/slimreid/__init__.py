@@ -1,19 +1,18 @@
-"""SlimReID: multi-spectral re-identification with guided patch slimming."""
+"""SlimReID: multi-spectral re-identification with token reduction."""
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from slimreid.loading import load
+    from slimreid.inference.load import load
 
-__version__ = version("slimreid")
+__version__ = "0.1.0"
 __all__ = ["__version__", "load"]
 
 
 def __getattr__(name: str) -> Any:
     """Import what needs torch only when it is asked for, so that `import slimreid` stays light."""
     if name == "load":
-        from slimreid.loading import load
+        from slimreid.inference.load import load
 
         return load
     raise AttributeError(f"module 'slimreid' has no attribute '{name}'")

@@ -2,7 +2,7 @@
 
 import sys
 
-from slimreid.cli import main
+from slimreid.cli.app import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,15 +1,21 @@
-"""Small helpers for files: atomic writing, content fingerprints, natural order of names."""
+"""Small helpers for files: reading regular files only, writing whole or not at all, order of names."""
 
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import re
+import shutil
+import stat
 import tempfile
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+from slimreid.errors import DataError
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
 
@@ -25,7 +31,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(handle, "wb") as file, naming(path):
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -36,10 +42,125 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an `OSError` in the block say which file it is about; a full disk names none by itself."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = str(path)
+        raise
+
+
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text atomically, with the same line ends on every system."""
     with atomic_write(path) as file:
         file.write(text.encode("utf-8"))
+
+
+def write_new(path: Path, content: bytes, overwrite: bool = False) -> bool:
+    """Write a file atomically, but not over another one unless `overwrite`; False if nothing changed.
+
+    Raises `DataError` where the file exists with other content.
+    """
+    if path.is_file():
+        if path.stat().st_size == len(content) and path.read_bytes() == content:
+            return False
+        refuse_existing(path, overwrite)
+    with atomic_write(path) as file:
+        file.write(content)
+    return True
+
+
+def refuse_existing(path: Path, overwrite: bool = False) -> None:
+    """Raise `DataError` if a file of this name exists, unless `overwrite`."""
+    if path.is_file() and not overwrite:
+        raise DataError(f"{path} exists; choose another name, or replace it with --overwrite")
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """A temporary folder beside `out` that takes its name when the work succeeded and vanishes otherwise.
+
+    What a killed process left of the same folder is removed first. Raises `DataError` when `out` exists
+    and is not an empty folder.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise DataError(f"{out} exists and is not an empty folder; choose another folder or remove it first")
+    out = out.absolute()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    for left in out.parent.glob(f".{glob.escape(out.name)}.partial-*"):
+        if not _is_running(left.name.rpartition("-")[2]):
+            shutil.rmtree(left, ignore_errors=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.partial-", suffix=f"-{os.getpid()}", dir=out.parent))
+    try:
+        partial.chmod(0o777 & ~_umask())
+        yield partial
+        if out.exists():
+            out.rmdir()
+        partial.rename(out)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _is_running(number: str) -> bool:
+    """Whether a process of this number runs; True where nobody can say."""
+    if not number.isdecimal() or os.name != "posix":
+        return True
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
+def open_regular(path: Path, limit: int) -> BinaryIO:
+    """Open a regular file of at most `limit` bytes for reading.
+
+    Pipes and devices are refused, because reading one may never end. Raises `DataError` with the path.
+    """
+    try:
+        _check_regular(path, path.stat(), limit)  # before opening: that alone can wait, or act on a device
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        file = os.fdopen(handle, "rb")
+        try:
+            _check_regular(path, os.fstat(handle), limit)  # it may have been replaced meanwhile
+        except BaseException:
+            file.close()
+            raise
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file; correct the path") from None
+    except (OSError, ValueError) as error:  # ValueError: a character no path can have
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path}: cannot be read ({reason}); correct the path") from None
+    return file
+
+
+def _check_regular(path: Path, state: os.stat_result, limit: int) -> None:
+    if stat.S_ISDIR(state.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(state.st_mode):
+        raise DataError(f"{path}: not a regular file but a pipe or device; correct the path")
+    if state.st_size > limit:
+        raise DataError(
+            f"{path}: {state.st_size:,} bytes are more than the {limit:,} allowed; is it the right file?"
+        )
+
+
+def printable(text: str) -> str:
+    """`text` with bytes that are not UTF-8 (in file names) as \\xNN, so that it can be written anywhere."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def require_utf8(path: Path) -> None:
+    """Raise `DataError` for a path that no UTF-8 file could hold."""
+    text = str(path)
+    if printable(text) != text:
+        raise DataError(f"{printable(text)}: the name is not UTF-8; rename it, for example with convmv")
 
 
 def check_writable(path: Path) -> None:
@@ -60,10 +181,20 @@ def _umask() -> int:
     return mask
 
 
-def natural_key(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Sort key under which `cam2` comes before `cam10`."""
-    parts = re.split(r"(\d+)", text)
-    return tuple((0, int(p), p) if p.isdecimal() else (1, 0, p) for p in parts if p)
+def user_cache_folder() -> Path:
+    """Where SlimReID remembers things for the user: `$XDG_CACHE_HOME/slimreid` or `~/.cache/slimreid`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "slimreid"
+
+
+def natural_key(text: str) -> tuple[tuple[int, int, str, str], ...]:
+    """Sort key under which `cam2` comes before `cam10`, for numbers of any length."""
+    return tuple(_number_key(p) if p.isdecimal() else (1, 0, p, "") for p in re.split(r"(\d+)", text) if p)
+
+
+def _number_key(digits: str) -> tuple[int, int, str, str]:
+    plain = digits if digits.isascii() else "".join(str(unicodedata.decimal(d)) for d in digits)
+    value = plain.lstrip("0")
+    return 0, len(value), value, digits
 
 
 def relative_posix(path: Path, folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""The spectra SlimReID knows: their names, order, aliases and short names.
+"""The modalities SlimReID knows: their names, order, aliases and short names.
 
 This is the only place that names them. Everything else loops over a tuple of names, of any length
 from one up, so a new modality (depth, event, ...) is one more line in `MODALITIES`, or just a name
@@ -7,20 +7,20 @@ that the user declares (`data.modalities: [rgb, depth]`).
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from slimreid.errors import ConfigError
+from slimreid.names import nearest_names
 
 _NAME = re.compile(r"[a-z][a-z0-9]*")
 
 
 @dataclass(frozen=True)
 class Modality:
-    """One spectrum: how it is called here, by people and by the public datasets."""
+    """One modality: how it is called here, by people and by the public datasets."""
 
     name: str
     letter: str
@@ -28,7 +28,7 @@ class Modality:
     label: str
     """Name for tables and pictures."""
     aliases: tuple[str, ...] = ()
-    """Names of folders and columns that mean this modality (case does not matter)."""
+    """Words in names of folders, files and columns that mean this modality (case does not matter)."""
     colour: bool = False
     """Whether its three channels are colours, so that colour jitter makes sense."""
     thermal: bool = False
@@ -41,8 +41,8 @@ MODALITIES: dict[str, Modality] = {
     m.name: m
     for m in (
         Modality(RGB, "r", "visible", ("vis", "visible", "color", "colour"), colour=True),
-        Modality(NIR, "n", "near infrared", ("ni", "near-infrared")),
-        Modality(TIR, "t", "thermal infrared", ("ti", "th", "thermal", "lwir"), thermal=True),
+        Modality(NIR, "n", "near infrared", ("ni", "near-infrared", "nearinfrared")),
+        Modality(TIR, "t", "thermal infrared", ("ti", "th", "thermal", "lwir", "mwir"), thermal=True),
     )
 }
 
@@ -54,14 +54,14 @@ _BY_ALIAS = {alias: m.name for m in MODALITIES.values() for alias in (m.name, *m
 
 def find_modality(word: str) -> str | None:
     """Canonical name of a modality given by name or alias in any case, or None if it is not known."""
-    return _BY_ALIAS.get(word.lower())
+    return _BY_ALIAS.get(word.lower().replace("_", "-").replace(" ", "-"))
 
 
 def canonical(word: str) -> str:
     """Canonical name of `word`; raises `ConfigError` with the nearest known name."""
     name = find_modality(word)
     if name is None:
-        near = difflib.get_close_matches(word.lower(), _BY_ALIAS, n=1)
+        near = nearest_names(word.lower(), _BY_ALIAS)
         hint = f"; did you mean '{_BY_ALIAS[near[0]]}'?" if near else ""
         raise ConfigError(f"unknown modality '{word}'{hint} (known: {', '.join(MODALITIES)})")
     return name

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -7,9 +8,10 @@ from torch.testing import assert_close
 from slimreid.compat.demo import convert_demo_state, flatten, load_demo_checkpoint, read_demo_options
 from slimreid.compat.demo_keys import OLD_KEYS
 from slimreid.compat.demo_values import check_value
-from slimreid.config_io import known_keys
+from slimreid.config.files import known_keys
+from slimreid.config.token_reduction import DEMO_SDTPS
 from slimreid.errors import ConfigError, ModelError, SlimReIDWarning
-from slimreid.slimming import slimming_options
+from support.golden import load_golden
 
 GOLDEN = ("demo_baseline", "demo_sdtps", "demo_moe")
 
@@ -26,21 +28,21 @@ def inputs(golden, model):
 
 
 @pytest.fixture(params=GOLDEN)
-def golden(request, parity):
-    return torch.load(parity / f"{request.param}.pt", weights_only=True)
+def golden(request):
+    return load_golden(request.param)
 
 
 @torch.no_grad()
 def test_features_of_the_earlier_implementation(golden):
     model = load(golden)
-    out = model(inputs(golden, model), golden["cam_label"], with_slimmed=True)
+    out = model(inputs(golden, model), golden["cam_label"], with_reduced=True)
     for number, name in ((1, "original"), (2, model.second or "both"), (3, "both")):
         assert_close(out.features[name], golden["features"][number], atol=1e-5, rtol=0)
-    if out.slimmed is not None:
+    if out.reduced is not None:
         for m in range(len(model.modalities)):
-            assert_close(out.slimmed.tokens[:, m], golden["sdtps_tokens"][m], atol=1e-5, rtol=0)
-            mask = golden["sdtps_masks"][m].to(out.slimmed.selection.decision.dtype)
-            assert torch.equal(out.slimmed.selection.decision[:, m], mask)
+            assert_close(out.reduced.tokens[:, m], golden["sdtps_tokens"][m], atol=1e-5, rtol=0)
+            mask = golden["sdtps_masks"][m].to(out.reduced.selection.decision.dtype)
+            assert torch.equal(out.reduced.selection.decision[:, m], mask)
 
 
 @torch.no_grad()
@@ -174,14 +176,14 @@ def test_every_value_of_the_table_exists_here():
     for old, known in OLD_KEYS.items():
         assert known.ours is None or known.ours in keys, old
     values = read_demo_options({"MODEL.USE_SDTPS": True}).values
-    assert {k for k in values if k != "model.slimming"} <= keys
+    assert {k for k in values if k != "model.after_backbone"} <= keys
 
 
 def test_defaults_are_the_old_ones():
     values = read_demo_options({}).values
     assert values["model.camera_scale"] == 3.0
-    assert values["batch.images"] == 16
-    assert values["batch.identities"] == 8
+    assert values["batch.num_instances"] == 16
+    assert values["batch.num_ids"] == 8
     assert values["optim.lr"] == 0.009
     assert values["optim.name"] == "sgd"
     assert values["model.fusion"] == "none"
@@ -191,21 +193,21 @@ def test_defaults_are_the_old_ones():
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"MODEL.HDM": True}, {"model.fusion": "hdm"}),
+        ({"MODEL.HDM": True}, {"model.reduction": "none", "model.fusion": "hdm"}),
         (
             {"MODEL.HDM": True, "MODEL.ATM": True, "MODEL.HEAD": 4},
             {"model.fusion": "hdm_atmoe", "model.moe_heads": 4},
         ),
         (
             {"MODEL.HDM": True, "MODEL.USE_SDTPS": True, "MODEL.SDTPS_LOSS_WEIGHT": 2.0},
-            {"model.fusion": "sdtps", "model.fusion_weight": 2.0},
+            {"model.reduction": "after_backbone", "model.fusion": "mean", "model.fusion_weight": 2.0},
         ),
         ({"MODEL.DIRECT": 0}, {"model.heads": "split"}),
         ({"MODEL.STRIDE_SIZE": [12, 12]}, {"model.stride": (12, 12)}),
         ({"INPUT.SIZE_TRAIN": [128, 256]}, {"transforms.height": 128, "transforms.width": 256}),
         (
             {"SOLVER.IMS_PER_BATCH": 64, "DATALOADER.NUM_INSTANCE": 4},
-            {"batch.identities": 16, "batch.images": 4},
+            {"batch.num_ids": 16, "batch.num_instances": 4},
         ),
         (
             {"MODEL.TRANSFORMER_TYPE": "vit_base_patch16_224", "SOLVER.BASE_LR": 0.01},
@@ -224,15 +226,17 @@ def test_meanings(options, expected):
     assert {key: values[key] for key in expected} == expected
 
 
-def test_slimming_options():
+def test_options_of_sdtps():
     given = {
         "MODEL.USE_SDTPS": True, "MODEL.SDTPS_SPARSE_RATIO": 0.7, "MODEL.SDTPS_AGGR_RATIO": 0.5,
         "MODEL.SDTPS_BETA": 0.1, "MODEL.SDTPS_USE_GUMBEL": True, "MODEL.SDTPS_GUMBEL_TAU": 5.0,
     }  # fmt: skip
-    expected = slimming_options(
-        "demo_sdtps", keep_ratio=0.7, merge_ratio=0.5, beta=0.1, estimator="gumbel", tau=5.0
+    expected = replace(DEMO_SDTPS, keep_ratio=0.7, merge_ratio=0.5, beta=0.1, estimator="gumbel", tau=5.0)
+    assert read_demo_options(given).values["model.after_backbone"] == expected
+    without = {**given, "MODEL.SDTPS_USE_GUMBEL": False}  # its temperature is not read then
+    assert read_demo_options(without).values["model.after_backbone"] == replace(
+        expected, estimator="topk", tau=1.0
     )
-    assert read_demo_options(given).values["model.slimming"] == expected
 
 
 def test_nested_sections_dead_and_unknown_keys():
@@ -348,8 +352,8 @@ def test_unknown_options_of_a_checkpoint_are_warned_of_and_dead_ones_logged(capl
     assert any("MODEL.DIST_TRAIN" in record.getMessage() for record in caplog.records)
 
 
-def test_missing_tokens_and_experts_are_listed(parity):
-    golden = torch.load(parity / "demo_moe.pt", weights_only=True)
+def test_missing_tokens_and_experts_are_listed():
+    golden = load_golden("demo_moe")
     experts = [key for key in golden["state_dict"] if ".expertHead." in key]
     tokens = [key for key in golden["state_dict"] if key.endswith("_token")]
     assert experts

@@ -7,8 +7,8 @@ import torch
 from PIL import Image
 
 from slimreid.config import BatchConfig, Config, DataConfig, TransformConfig
-from slimreid.data.cache import DiskCache
 from slimreid.data.dataset import ReIDDataset
+from slimreid.data.images.cache import DiskCache
 from slimreid.data.loader import BatchLoader, eval_loader, open_manifest, train_loader
 from slimreid.data.manifest import read_manifest
 from slimreid.data.sampler import SampleKey
@@ -22,7 +22,7 @@ def make_config(manifest, **data):
         seed=5,
         data=DataConfig(str(manifest), **({"workers": 0} | data)),
         transforms=TransformConfig(**SIZE, modality_dropout=0.3, dropout_unit="sample"),
-        batch=BatchConfig(identities=2, images=3, test=4),
+        batch=BatchConfig(num_ids=2, num_instances=3, test=4),
     )
 
 
@@ -230,7 +230,7 @@ def test_wishes_that_cannot_be_met(small_set):
         open_manifest(Config())
     config = make_config(small_set)
     with pytest.raises(ConfigError, match="more than the 4 identities"):
-        train_loader(replace(config, batch=BatchConfig(identities=9, images=2)))
+        train_loader(replace(config, batch=BatchConfig(num_ids=9, num_instances=2)))
 
 
 def test_ranks_share_an_epoch(small_set):

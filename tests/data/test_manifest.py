@@ -1,7 +1,11 @@
+import os
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slimreid.data.label_encoder import LabelEncoder
+from slimreid.data.lookup import find_sample
 from slimreid.data.manifest import ImageRef, Manifest, Sample, parse_manifest, read_manifest, write_manifest
 from slimreid.errors import DataError
 
@@ -133,3 +137,52 @@ def test_what_is_written_reads_back(tmp_path_factory, rows, protocol):
     manifest = Manifest(tuple(rows), ("rgb", "nir", "tir"), folder, protocol, "here, and there")
     write_manifest(manifest, folder / "m.csv")
     assert read_manifest(folder / "m.csv") == manifest
+
+
+def test_identities_of_thousands_of_digits(tmp_path, write_csv):
+    long = "7" * 5000
+    path = write_csv(tmp_path / "m.csv", HEADER, f"train,{long},1,a.jpg", "train,8,1,b.jpg")
+    manifest = read_manifest(path)
+    assert LabelEncoder.from_manifest(manifest).trained_identities == ("8", long)
+    with pytest.raises(DataError, match="no sample"):
+        find_sample(manifest, long)
+
+
+def test_huge_tables_are_not_read(tmp_path, write_csv):
+    path = write_csv(tmp_path / "m.csv", HEADER)
+    os.truncate(path, 7_000_000_000)
+    with pytest.raises(DataError, match="7,000,000,000 bytes are more than"):
+        read_manifest(path)
+
+
+def rarely(strategy):
+    return st.one_of(st.none(), st.none(), st.none(), strategy)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 400), rarely(st.binary(max_size=12))), min_size=1, max_size=6),
+    st.booleans(),
+)
+@settings(max_examples=300, deadline=None)
+def test_any_bytes_are_a_table_or_a_named_error(tmp_path_factory, changes, cut):
+    """Bytes of a good manifest are removed or replaced anywhere."""
+    folder = tmp_path_factory.getbasetemp() / "damaged"
+    folder.mkdir(exist_ok=True)
+    path, table = folder / "m.csv", bytearray(GOOD_TABLE)
+    for at, new in changes:
+        table[at : at + (1 if new is None else len(new))] = new or b""
+    path.write_bytes(bytes(table[: changes[0][0]] if cut else table))
+    try:
+        manifest, problems = parse_manifest(path)
+    except DataError as error:
+        assert str(error).startswith(str(path))  # noqa: PT017
+    else:
+        assert all(problem.row for problem in problems)
+        LabelEncoder.from_manifest(manifest)
+
+
+GOOD_TABLE = (
+    "split,identity,camera,scene,rgb,tir,rgb_box,tir_window,protocol,x_note\n"
+    + 'train,7,1,,"a,b.jpg",a.tif,0 0 4 4,100 200,camera,"quoted ""text"""\n'
+    + "query,Zoë,2,s1,b.jpg,,,,camera,\n" * 4
+).encode()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slimreid.data.codebook import Codebook
+from slimreid.data.label_encoder import LabelEncoder
 from slimreid.data.manifest import ImageRef, Manifest, Sample
 from slimreid.data.splits import hold_out_val, matchable_identities, split_flat
 from slimreid.errors import ConfigError, DataError
@@ -83,11 +83,11 @@ def test_bad_ranges(train, test, error):
 def test_codebook_numbers_training_names_first():
     train = [Sample("train", i, c, "", {"rgb": ImageRef("x")}) for i, c in (("b", "10"), ("c", "2"))]
     test = [Sample("query", "a", "1", "s", {"rgb": ImageRef("x")})]
-    book = Codebook.from_manifest(Manifest((*test, *train), ("rgb",), Path()))
+    book = LabelEncoder.from_manifest(Manifest((*test, *train), ("rgb",), Path()))
     assert book.identity == {"b": 0, "c": 1, "a": 2}
     assert book.camera == {"2": 0, "10": 1, "1": 2}
     assert (book.num_classes, book.num_cameras) == (2, 2)
     assert book.numbers(test[0]) == (2, 2, 0)
     assert book.numbers(train[0]) == (0, 1, -1)
-    known = Codebook.from_manifest(Manifest(tuple(test), ("rgb",), Path()), cameras=("7", "1"))
+    known = LabelEncoder.from_manifest(Manifest(tuple(test), ("rgb",), Path()), cameras=("7", "1"))
     assert known.camera == {"7": 0, "1": 1}

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from slimreid.data.synthetic import SynthOptions, generate, generate_world, render
-from slimreid.data.synthetic.canvas import CHANNELS, PATTERNS, Coat, paint, polygon, tube
-from slimreid.data.synthetic.conditions import time_shares
 from slimreid.data.synthetic.generate import MODALITY_FOLDERS, SPLIT_FOLDERS
-from slimreid.data.synthetic.identity import draw_identities, family_sizes
-from slimreid.data.synthetic.looks import SPECTRA
-from slimreid.data.synthetic.nuisances import nuisances
+from slimreid.data.synthetic.objects.identity import draw_identities, family_sizes
+from slimreid.data.synthetic.objects.looks import SPECTRA
 from slimreid.data.synthetic.render import render_sample
+from slimreid.data.synthetic.scenery.canvas import CHANNELS, PATTERNS, Coat, paint, polygon, tube
+from slimreid.data.synthetic.scenery.conditions import time_shares
+from slimreid.data.synthetic.scenery.nuisances import nuisances
 from slimreid.errors import ConfigError, DataError
 
 OBJECTS = ("people", "vehicles")
@@ -380,7 +380,7 @@ def test_nothing_is_left_behind_when_it_breaks(tmp_path, monkeypatch, workers):
         raise OSError("disk full")
 
     monkeypatch.setattr(generate, "render_sample", broken)
-    monkeypatch.setattr(generate, "ProcessPoolExecutor", ThreadPoolExecutor)  # threads see the patch too
+    monkeypatch.setattr(generate, "worker_pool", ThreadPoolExecutor)  # threads see the patch too
     with pytest.raises(OSError, match="disk full"):
         generate_world(tmp_path / "out", SMALL, workers=workers)
     assert list(tmp_path.iterdir()) == []

@@ -1,24 +1,35 @@
 import itertools
 import warnings
+from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
+from slimreid.backbones.vit import ViT
 from slimreid.config import ModelConfig
+from slimreid.config.backbones import ViTConfig
+from slimreid.config.model import Fusion, Reduction, ReIDOptions
+from slimreid.config.token_reduction import AfterBackboneConfig, InBackboneConfig
+from slimreid.data.batches import ModalBatch
 from slimreid.errors import ConfigError, ModelError, SlimReIDWarning
 from slimreid.modalities import all_subsets
 from slimreid.models.build import build_model
-from slimreid.models.reid_model import FUSIONS, ReIDModel
-from slimreid.models.sizes import ViTConfig
-from slimreid.models.summary import summarise
-from slimreid.models.vit import ViT
-from slimreid.slimming import SlimmingOptions
-from slimreid.types import ModalBatch
+from slimreid.models.reid_model import ReIDModel
+from slimreid.profiling.cost import summarise
 
 NAMES = ("rgb", "nir", "tir")
 SIZE = (32, 16)
+WAYS = [
+    {"reduction": reduction, "fusion": fusion}
+    for reduction in get_args(Reduction)
+    for fusion in get_args(Fusion)
+    if (reduction, fusion) != ("after_backbone", "none")
+]
+every_way = pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(way.values()))
+"""Every token reduction with every fusion."""
 
 
 def make(names=NAMES, cameras=3, seed=0, **options):
@@ -36,13 +47,14 @@ def cameras(B=4):
     return torch.arange(B) % 3
 
 
-@pytest.mark.parametrize("fusion", FUSIONS)
+@every_way
 @pytest.mark.parametrize("heads", ["direct", "split"])
 @pytest.mark.parametrize("names", [("rgb",), ("rgb", "tir"), NAMES, (*NAMES, "depth")])
-def test_every_combination_gives_named_features_and_logits(fusion, heads, names):
-    model = make(names, fusion=fusion, heads=heads, global_local=True)
+def test_every_combination_gives_named_features_and_logits(way, heads, names):
+    model = make(names, heads=heads, global_local=True, **way)
     out = model.train()(images(names=names), cameras())
-    second = {"none": [], "sdtps": ["slimmed"]}.get(fusion, ["fused"])
+    second = ["slimmed" if way["fusion"] == "mean" and way["reduction"] != "none" else "fused"]
+    second = [] if way["fusion"] == "none" else second
     assert list(out.features) == ["original", *second, "both"]
     assert {n: f.shape[1] for n, f in out.features.items()} == model.sizes
     assert out.features["original"].shape == (4, 96 * len(names))
@@ -51,17 +63,16 @@ def test_every_combination_gives_named_features_and_logits(fusion, heads, names)
     assert all(logits.shape == (4, 5) for logits in out.logits.values())
     sum(logits.square().sum() for logits in out.logits.values()).backward()
     lost = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
-    allowed = {"slimmer.scorers"} if fusion == "sdtps" else set()
-    assert all(any(name.startswith(a) for a in allowed) for name in lost), lost
+    assert all(name.startswith("after_backbone.scorers") for name in lost), lost
     out = model.eval()(images(names=names), cameras())
     assert out.logits == {}
     assert list(out.features) == ["original", *second, "both"]
 
 
-@pytest.mark.parametrize("fusion", FUSIONS)
-def test_a_mixed_batch_equals_its_samples_one_by_one(fusion):
+@every_way
+def test_a_mixed_batch_equals_its_samples_one_by_one(way):
     """Whatever subset each sample has, others in the batch do not matter, nor what absent images hold."""
-    model = make(fusion=fusion, global_local=True).eval()
+    model = make(global_local=True, **way).eval()
     subsets = all_subsets(NAMES)
     B = len(subsets)
     x = images(B)
@@ -75,9 +86,9 @@ def test_a_mixed_batch_equals_its_samples_one_by_one(fusion):
             assert_close(whole.features[name][b], feature[0], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("fusion", FUSIONS)
-def test_embedding_blocks_are_normalised_and_absent_ones_filled(fusion):
-    model = make(fusion=fusion).eval()
+@every_way
+def test_embedding_blocks_are_normalised_and_absent_ones_filled(way):
+    model = make(**way).eval()
     x = images()
     present = torch.tensor(
         [[True, True, True], [True, False, False], [False, True, True], [False, False, True]]
@@ -91,9 +102,9 @@ def test_embedding_blocks_are_normalised_and_absent_ones_filled(fusion):
                 assert_close(blocks[b, m], 0.1 * blocks[b, present[b]].mean(0))
 
 
-@pytest.mark.parametrize("fusion", FUSIONS)
-def test_disjoint_spectra_can_be_compared(fusion):
-    model = make(fusion=fusion).eval()
+@every_way
+def test_disjoint_spectra_can_be_compared(way):
+    model = make(**way).eval()
     x = images(6)
     query = F.normalize(model({"rgb": x["rgb"]}, cameras(6)).features["both"], dim=1)
     gallery = F.normalize(model({"tir": x["tir"]}, cameras(6)).features["both"], dim=1)
@@ -126,7 +137,7 @@ def test_absent_modalities_are_not_computed(monkeypatch):
 
 
 def test_modal_batch_brings_everything():
-    model = make(fusion="sdtps").eval()
+    model = make(fusion="mean").eval()
     x = images()
     present = torch.tensor(
         [[True, True, True], [True, False, True], [True, True, False], [False, True, True]]
@@ -148,24 +159,24 @@ def test_modal_batch_brings_everything():
 
 def test_training_and_test_share_the_path():
     """Without noise, dropout and normalisation, both modes give the same features."""
-    model = make(missing="zeros", fusion="sdtps")
+    model = make(missing="zeros", fusion="mean")
     x = images()
     assert_close(model.train()(x, cameras()).features["both"], model.eval()(x, cameras()).features["both"])
 
 
 def test_selection_on_request():
-    model = make(fusion="sdtps", slimming=SlimmingOptions(keep_ratio=0.5)).eval()
-    assert model(images(), cameras()).slimmed is None
+    model = make(after_backbone=AfterBackboneConfig(score_terms=("learned", "self", "cross"))).eval()
+    assert model(images(), cameras()).reduced is None
     present = torch.tensor([[True, True, False]] * 4)
-    slimmed = model(images(), cameras(), present, with_slimmed=True).slimmed
+    slimmed = model(images(), cameras(), present, with_reduced=True).reduced
     assert slimmed.selection.index.shape == (4, 3, 4), "half of the 4 × 2 patches"
-    assert set(slimmed.selection.scores) == {"learned", "own", *NAMES}
+    assert set(slimmed.selection.scores) == {"learned", "self", *NAMES}
     assert (slimmed.tokens[:, 2] == 0).all()
 
 
 @pytest.mark.parametrize("heads", ["direct", "split"])
 def test_heads_of_absent_modalities_ignore_those_rows(heads):
-    model = make(heads=heads, fusion="none").train()
+    model = make(heads=heads, reduction="none", fusion="none").train()
     present = torch.tensor(
         [[True, True, True], [True, False, True], [True, False, True], [True, False, True]]
     )
@@ -216,18 +227,25 @@ def test_inputs_that_do_not_fit(arguments, message):
     ("options", "message"),
     [
         ({"backbone": "nanno"}, "did you mean 'nano'"),
-        ({"fusion": "none", "slimming": SlimmingOptions(keep_ratio=0.3)}, r"model\.fusion is 'none'"),
-        ({"slimming": SlimmingOptions(merge="dual")}, "two texts"),
+        ({"fusion": "none"}, "model.reduction 'after_backbone' makes tokens for the second branch"),
+        (
+            {"reduction": "none", "after_backbone": AfterBackboneConfig(keep_ratio=0.3)},
+            r"model\.after_backbone\.keep_ratio is set, but model\.reduction is 'none'",
+        ),
+        (
+            {"in_backbone": InBackboneConfig(dropped="discard")},
+            r"model\.in_backbone\.dropped is set, but model\.reduction is 'after_backbone'",
+        ),
         ({"drop_path": 1.0}, "drop_path"),
         ({"moe_heads": 0}, "moe_heads"),
         ({"fusion_weight": -1.0}, "fusion_weight"),
         ({"original_weight": -1.0}, "original_weight"),
-        ({"absent_weight": 1.5}, "absent_weight"),
+        ({"missing_fill_scale": 1.5}, "missing_fill_scale"),
         ({"original_weight": float("nan")}, "original_weight"),
         ({"original_weight": 0.0, "fusion_weight": 0.0}, "nothing would be learned"),
-        ({"original_weight": 0.0, "fusion": "none"}, "nothing would be learned"),
-        ({"names": ("rgb", "own")}, "'own' cannot be the name"),
-        ({"names": ("rgb", "a.b"), "fusion": "none"}, "'a.b' cannot be the name"),
+        ({"original_weight": 0.0, "reduction": "none", "fusion": "none"}, "nothing would be learned"),
+        ({"names": ("rgb", "self")}, "'self' cannot be the name"),
+        ({"names": ("rgb", "a.b"), "reduction": "none", "fusion": "none"}, "'a.b' cannot be the name"),
         ({"cameras": -1}, "cameras must not be negative"),
         ({"fusion": "hdm_atmoe", "moe_heads": 7}, "moe_heads 7"),
     ],
@@ -238,41 +256,45 @@ def test_contradictory_options(options, message):
 
 
 def test_constructor_refuses_unknown_words():
-    with pytest.raises(ConfigError, match="unknown fusion 'sum'"):
-        ReIDModel(make().backbone, NAMES, 5, fusion="sum")
+    with pytest.raises(ConfigError, match=r"model\.fusion: 'maen' is unknown; did you mean 'mean'"):
+        ReIDOptions(fusion="maen")
 
 
 def test_constructors_say_nothing(capsys):
-    make(fusion="hdm_atmoe", global_local=True)
+    make(reduction="none", fusion="hdm_atmoe", global_local=True)
     captured = capsys.readouterr()
     assert captured.out + captured.err == ""
 
 
 def test_options_reach_the_model():
     model = make(
-        fusion="sdtps", shared_slimmer=True, fusion_weight=0.5, drop_path=0.2, camera_scale=2.0, stride=(4, 4)
+        after_backbone=AfterBackboneConfig(shared=True),
+        fusion_weight=0.5,
+        drop_path=0.2,
+        camera_scale=2.0,
+        stride=(4, 4),
     )
-    assert list(model.slimmer.scorers) == ["shared"]
+    assert list(model.after_backbone.scorers) == ["shared"]
     assert model.branch_weights == {"original": 1.0, "slimmed": 0.5}
     assert model.backbone.config.drop_path == 0.2
     assert model.backbone.config.camera_scale == 2.0
     assert model.backbone.grid == (7, 3)
-    assert make(fusion="hdm_atmoe", moe_heads=2).moe.heads == 2
-    assert make(checkpointing=True).backbone.config.checkpointing
+    assert make(reduction="none", fusion="hdm_atmoe", moe_heads=2).moe.heads == 2
+    assert make(grad_checkpointing=True).backbone.config.grad_checkpointing
 
 
-def tiny(slimming):
+def tiny(**options):
     torch.manual_seed(0)
     vit = ViT(ViTConfig(width=32, depth=1, heads=2, mlp_width=64, patch_size=8, cameras=3), SIZE)
-    return ReIDModel(vit, NAMES, 5, slimming=slimming)
+    return ReIDModel(vit, NAMES, 5, ReIDOptions(after_backbone=AfterBackboneConfig(**options)))
 
 
 @pytest.mark.parametrize("tau", [0.1, 0.5, 2.0, 10.0])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_gumbel_training_stays_finite_and_of_natural_size(tau, precision):
     """A hundred steps; the predictor's gradient neither explodes nor drowns (it did: 1e10 in the mask)."""
-    model = tiny(SlimmingOptions(estimator="gumbel", tau=tau))
-    twin = tiny(SlimmingOptions(estimator="topk"))
+    model = tiny(estimator="gumbel", tau=tau)
+    twin = tiny()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     x, labels = images(8), torch.arange(8) % 5
 
@@ -300,9 +322,9 @@ def test_gumbel_training_stays_finite_and_of_natural_size(tau, precision):
         optimizer.step()
 
 
-@pytest.mark.parametrize("fusion", FUSIONS)
-def test_summary_adds_up(fusion):
-    model = make(fusion=fusion, global_local=True)
+@every_way
+def test_summary_adds_up(way):
+    model = make(global_local=True, **way)
     result = summarise(model)
     assert (
         result.parameters
@@ -315,14 +337,17 @@ def test_summary_adds_up(fusion):
     N, W, H = 8, 96, 288
     T = N + 1
     macs = N * 3 * 64 * W + 4 * (T * (4 * W * W + 2 * W * H) + 2 * T * T * W)
-    assert backbone.gflops == pytest.approx(3 * macs / 1e9, rel=1e-6), "attention is counted"
-    if fusion == "sdtps":
+    if way["reduction"] != "in_backbone":
+        assert backbone.gflops == pytest.approx(3 * macs / 1e9, rel=1e-6), "attention is counted"
+    if way["reduction"] == "after_backbone":
         assert dict(result.tokens) == {"patches": 8, "kept": 4, "merged": 1, "with leftover": 2}
-    assert summarise(make(NAMES[:1], fusion="none")).gflops == pytest.approx(macs / 1e9, rel=1e-6)
+    assert summarise(make(NAMES[:1], reduction="none", fusion="none")).gflops == pytest.approx(
+        macs / 1e9, rel=1e-6
+    )
 
 
 def test_compiled_forward_gives_the_same():
-    model = make(fusion="sdtps", cameras=0).eval()
+    model = make(cameras=0).eval()
     x = images()
     expected = model(x).features["both"]
     compiled = torch.compile(model, backend="eager", fullgraph=True)
@@ -331,7 +356,7 @@ def test_compiled_forward_gives_the_same():
 
 def test_subsets_cover_all_pairs():
     """Every pair of query and gallery subsets has a defined, finite score."""
-    model = make(fusion="sdtps").eval()
+    model = make(fusion="mean").eval()
     x = images(2)
     features = [model({n: x[n] for n in s}, cameras(2)).features["both"] for s in all_subsets(NAMES)]
     for a, b in itertools.combinations(features, 2):
@@ -348,9 +373,9 @@ def test_an_empty_batch_of_any_subset_gives_empty_features(names, missing):
     }
 
 
-@pytest.mark.parametrize("fusion", FUSIONS)
-def test_one_sample_cannot_be_trained_on_but_embedded(fusion):
-    model = make(fusion=fusion)
+@every_way
+def test_one_sample_cannot_be_trained_on_but_embedded(way):
+    model = make(**way)
     with pytest.raises(ModelError, match="training needs at least two samples in a batch, not 1"):
         model.train()(images(1), cameras(1))
     assert len(model.eval()(images(1), cameras(1)).features["both"]) == 1
@@ -366,12 +391,12 @@ def test_weights_of_branches_reach_the_loss():
     model = make(original_weight=0.25, fusion_weight=0.5)
     assert model.branch_weights == {"original": 0.25, "slimmed": 0.5}
     assert make(original_weight=0.0).branch_weights == {"original": 0.0, "slimmed": 1.0}
-    assert make(original_weight=2.0, fusion="none").branch_weights == {"original": 2.0}
+    assert make(original_weight=2.0, reduction="none", fusion="none").branch_weights == {"original": 2.0}
 
 
 @pytest.mark.parametrize("heads", ["direct", "split"])
 def test_fusion_by_the_mean_of_all_patches(heads):
-    model = make(fusion="mean", heads=heads, missing="zeros")
+    model = make(reduction="none", fusion="mean", heads=heads, missing="zeros")
     x = images()
     assert model.train()(x, cameras()).logits["fused"].shape[0] == 4
     model.eval()
@@ -382,22 +407,22 @@ def test_fusion_by_the_mean_of_all_patches(heads):
 
 
 @pytest.mark.parametrize("heads", ["direct", "split"])
-@pytest.mark.parametrize("fusion", FUSIONS)
-def test_features_after_the_neck(fusion, heads):
+@every_way
+def test_features_after_the_neck(way, heads):
     """In test each branch goes through the BNNeck of its heads; blocks that lack keep the rule of the mean."""
-    model = make(fusion=fusion, heads=heads, missing="zeros", neck_feature="after")
+    model = make(heads=heads, missing="zeros", neck_feature="after", **way)
     model.train()(images(), cameras())
     model.eval()
     x = images(seed=4)
     after = model(x, cameras()).features
-    model.neck_feature = "before"
+    model.options = replace(model.options, neck_feature="before")
     before = model(x, cameras()).features
     for branch in [b for b in before if b != "both"]:
         names = [branch] if branch in model.head_names else [f"{branch}.{m}" for m in NAMES]
         parts = before[branch].chunk(len(names), dim=1)
         normed = [model.heads[n.replace(".", "_")].neck(p) for n, p in zip(names, parts, strict=True)]
         assert_close(after[branch], torch.cat(normed, dim=1))
-    model.neck_feature, model.missing = "after", "skip"
+    model.options = replace(model.options, neck_feature="after", missing="skip")
     some = model({"nir": x["nir"]}, cameras()).features["original"].view(4, 3, -1)
     assert_close(some[:, 0], 0.1 * some[:, 1])
     assert_close(some.norm(dim=-1), torch.tensor([0.1, 1.0, 0.1]).expand(4, 3))

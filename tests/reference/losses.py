@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from reference.slimming import cosine, softmax
+from reference.token_reduction import cosine, softmax
 
 Vector = list[float]
 Blocks = list[list[Vector]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from reference.slimming import cosine
+from reference.token_reduction import cosine
 
 Vector = list[float]
 

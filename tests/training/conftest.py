@@ -4,10 +4,10 @@ import io
 
 import pytest
 from rich.console import Console
-from run_cases import make_config, write_set
 
-from slimreid.training.display import make_display
-from slimreid.training.trainer import train
+from slimreid.training.callbacks.display import make_display
+from slimreid.training.loop import train
+from support.runs import make_config, write_set
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +20,6 @@ def plain(manifest, tmp_path_factory):
     """A finished run without anything special, and what it returned."""
     folder = tmp_path_factory.mktemp("plain") / "run"
     text = io.StringIO()
-    watcher = make_display(Console(file=text, width=300))
-    result = train(make_config(manifest), folder, watchers=[watcher])
+    callback = make_display(Console(file=text, width=300))
+    result = train(make_config(manifest), folder, callbacks=[callback])
     return folder, result, text.getvalue()

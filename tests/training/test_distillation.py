@@ -7,18 +7,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from run_cases import make_config, read_metrics, write_random_model, write_set
-from test_resume import contents, interrupted
 
 from reference import losses as reference
 from slimreid.config import Config, LossConfig, TrainConfig
 from slimreid.data.loader import train_loader
 from slimreid.errors import ConfigError
-from slimreid.loading import load
+from slimreid.inference.load import load
 from slimreid.training.distillation import feature_distance, relation_distance
-from slimreid.training.distributed import Processes
+from slimreid.training.distributed.processes import Processes
 from slimreid.training.learner import Learner
-from slimreid.training.trainer import train
+from slimreid.training.loop import train
+from support.runs import contents, interrupted, make_config, read_metrics, write_random_model, write_set
 
 LONE = Processes(0, 1, torch.device("cpu"))
 DISTANCES = {
@@ -65,10 +64,19 @@ def first_step(manifest, teacher, *options):
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        ("relation", ("model.fusion=none",)),
-        ("feature", ("model.fusion=mean", "model.neck_feature=after")),
-        ("relation", ("model.fusion=sdtps", "model.heads=split", "model.missing=zeros")),
-        ("feature", ("model.fusion=hdm", "model.backbone=vit_tiny", "transforms.height=16")),
+        (
+            "relation",
+            (
+                "model.reduction=none",
+                "model.fusion=none",
+            ),
+        ),
+        ("feature", ("model.reduction=none", "model.fusion=mean", "model.neck_feature=after")),
+        ("relation", ("model.fusion=mean", "model.heads=split", "model.missing=zeros")),
+        (
+            "feature",
+            ("model.reduction=none", "model.fusion=hdm", "model.backbone=vit_tiny", "transforms.height=16"),
+        ),
     ],
     ids=["none", "mean", "zeros", "hdm"],
 )
@@ -81,7 +89,7 @@ def test_a_student_with_the_weights_of_its_teacher_is_at_no_distance(
         torch.nn.MultiheadAttention, "forward", _without_dropout(torch.nn.MultiheadAttention.forward)
     )
     more = (*options, f"loss.distill={kind}", "loss.distill_weight=2")
-    _, same, _ = first_step(manifest, teacher, *more, f"train.start_from={teacher}")
+    _, same, _ = first_step(manifest, teacher, *more, f"train.init_from={teacher}")
     total, other, _ = first_step(manifest, teacher, *more)
     assert float(same["distill"]) == pytest.approx(0, abs=ALIKE)
     assert float(other["distill"]) > 1000 * ALIKE
@@ -102,13 +110,13 @@ def _without_dropout(forward):
 
 def test_the_distance_is_that_of_plain_loops_over_the_batch(manifest, tmp_path):
     """A student of two modalities, a teacher of three with its cameras in another order."""
-    config = make_config(manifest, "model.fusion=mean", "model.camera_embedding=true")
+    config = make_config(manifest, "model.reduction=none", "model.fusion=mean", "model.camera_embedding=true")
     teacher = write_random_model(tmp_path / "t", config, 5, cameras=("2", "1"))
     _, named, learner = first_step(
         manifest,
         teacher,
         "data.modalities=[rgb, tir]",
-        "model.slimming.where=inside",
+        "model.reduction=in_backbone",
         "model.camera_embedding=true",
         "loss.distill_weight=1",
     )
@@ -128,10 +136,10 @@ def test_the_distance_is_that_of_plain_loops_over_the_batch(manifest, tmp_path):
 
 
 def test_gradients_flow_into_the_student_alone(manifest, tmp_path):
-    config = make_config(manifest, "model.fusion=none")
+    config = make_config(manifest, "model.reduction=none", "model.fusion=none")
     teacher = write_random_model(tmp_path / "t", config, 5)
     only = ("loss.distill_weight=1", "loss.identity_weight=0", "loss.metric_weight=0", "optim.ema=0.9")
-    total, named, learner = first_step(manifest, teacher, "model.fusion=none", *only)
+    total, named, learner = first_step(manifest, teacher, "model.reduction=none", "model.fusion=none", *only)
     assert set(named) == {"distill", "total", "accuracy"}
     total.backward()
     assert learner.model.backbone.class_token.grad.abs().max() > 0
@@ -145,7 +153,9 @@ def test_gradients_flow_into_the_student_alone(manifest, tmp_path):
 
 
 def test_a_second_branch_without_a_like_one_follows_nothing(manifest, tmp_path):
-    teacher = write_random_model(tmp_path / "t", make_config(manifest, "model.fusion=none"), 5)
+    teacher = write_random_model(
+        tmp_path / "t", make_config(manifest, "model.reduction=none", "model.fusion=none"), 5
+    )
     _, _, learner = first_step(manifest, teacher, "loss.distill_weight=1")
     assert learner.updater.module.distillation.branches == ("original",)
     _, _, learner = first_step(
@@ -164,7 +174,10 @@ REFUSED = {
         r"192 channels per modality, not \d+; use loss\.distill relation",
     ),
     "branch": (
-        ("model.fusion=none",),
+        (
+            "model.reduction=none",
+            "model.fusion=none",
+        ),
         ("model.original_weight=0",),
         r"has no branch that this model learns",
     ),
@@ -201,13 +214,17 @@ def test_teacher_and_weight_go_together(tmp_path):
 
 def test_an_interrupted_run_ends_bit_identical(manifest, tmp_path, caplog):
     """What it began from may be gone by then; the teacher may have moved but must be the same."""
-    base = write_random_model(tmp_path / "base", make_config(manifest, "model.fusion=mean"), 5)
-    options = ("model.slimming.where=inside", "loss.distill_weight=1", "optim.ema=0.9", "train.threads=1")
-    config = make_config(manifest, f"train.start_from={base}", f"train.teacher={base}", *options)
+    base = write_random_model(
+        tmp_path / "base", make_config(manifest, "model.reduction=none", "model.fusion=mean"), 5
+    )
+    options = ("model.reduction=in_backbone", "loss.distill_weight=1", "optim.ema=0.9", "train.threads=1")
+    config = make_config(manifest, f"train.init_from={base}", f"train.teacher={base}", *options)
     train(config, tmp_path / "whole")
     interrupted(config, tmp_path / "parts", 4)
     moved = shutil.move(base, tmp_path / "moved")
-    other = write_random_model(tmp_path / "other", make_config(manifest, "model.fusion=mean"), 6)
+    other = write_random_model(
+        tmp_path / "other", make_config(manifest, "model.reduction=none", "model.fusion=mean"), 6
+    )
     changed = make_config(manifest, f"train.teacher={other}", *options)
     with pytest.raises(ConfigError, match="not the model that this run has followed so far"):
         train(changed, tmp_path / "parts", "auto")

@@ -13,10 +13,10 @@ from torch.testing import assert_close
 
 from reference import losses as reference
 from slimreid.config import LossConfig, ModelConfig
+from slimreid.config.token_reduction import AfterBackboneConfig
 from slimreid.errors import ModelError
 from slimreid.models.build import build_model
 from slimreid.models.reid_model import ReIDOutput
-from slimreid.slimming import SlimmingOptions
 from slimreid.training.losses import (
     ReIDLoss,
     accuracy,
@@ -25,6 +25,7 @@ from slimreid.training.losses import (
     identity_loss,
     supervised_contrastive,
 )
+from support.golden import load_golden
 
 METRICS = {
     "triplet": (batch_hard_triplet(), reference.triplet),
@@ -76,8 +77,8 @@ def test_identity_loss_equals_a_plain_loop(smoothing, seed):
     assert float(identity_loss(logits, labels, smoothing)) == pytest.approx(expected, abs=1e-9)
 
 
-def test_golden_losses(parity):
-    golden = torch.load(parity / "losses.pt", weights_only=True)
+def test_golden_losses():
+    golden = load_golden("losses")
     features, labels, logits = golden["features"], golden["labels"], golden["logits"]
     assert float(batch_hard_triplet()(features, labels)) == pytest.approx(golden["triplet_soft"], abs=1e-6)
     assert float(batch_hard_triplet(0.3)(features, labels)) == pytest.approx(
@@ -213,12 +214,12 @@ def test_accuracy_is_that_of_the_first_head_on_its_valid_rows():
 
 
 @pytest.mark.parametrize("heads", ["direct", "split"])
-@pytest.mark.parametrize("fusion", ["none", "sdtps", "hdm_atmoe"])
+@pytest.mark.parametrize("fusion", ["none", "mean", "hdm_atmoe"])
 def test_a_real_model_learns_from_the_total(heads, fusion):
-    slimming = SlimmingOptions(ratio_loss="paper") if fusion == "sdtps" else SlimmingOptions()
-    config = ModelConfig(
-        backbone="vit_tiny", fusion=fusion, heads=heads, slimming=slimming, fusion_weight=0.5
-    )
+    options = {"reduction": "none"}
+    if fusion == "mean":
+        options = {"after_backbone": AfterBackboneConfig(estimator="binary_concrete", ratio_loss_weight=1.0)}
+    config = ModelConfig(backbone="vit_tiny", fusion=fusion, heads=heads, fusion_weight=0.5, **options)
     torch.manual_seed(0)
     model = build_model(config, (32, 32), ("rgb", "tir"), 3).train()
     images = {name: torch.randn(6, 3, 32, 32) for name in ("rgb", "tir")}
@@ -226,7 +227,7 @@ def test_a_real_model_learns_from_the_total(heads, fusion):
     present[0, 1] = present[3, 0] = False
     output = model(images, present=present)
     losses = ReIDLoss(LossConfig(), model.branch_weights)(output, LABELS)
-    assert ("ratio" in losses) == (fusion == "sdtps")
+    assert ("ratio" in losses) == (fusion == "mean")
     names = {"original"} if heads == "direct" else {"original.rgb", "original.tir"}
     assert {name.split("/")[0] for name in losses} - {"ratio", "total"} == names | (
         {model.second} if model.second else set()
@@ -241,7 +242,10 @@ def test_a_real_model_learns_from_the_total(heads, fusion):
 @pytest.mark.parametrize("length", [None, 8.0])
 def test_the_metric_loss_can_see_the_feature_after_the_neck(length):
     model = build_model(
-        ModelConfig(backbone="nano", fusion="none", heads="split"), (32, 16), ("rgb", "tir"), 3
+        ModelConfig(backbone="nano", reduction="none", fusion="none", heads="split"),
+        (32, 16),
+        ("rgb", "tir"),
+        3,
     )
     generator = torch.Generator().manual_seed(3)
     images = {name: torch.randn(6, 3, 32, 16, generator=generator) for name in ("rgb", "tir")}

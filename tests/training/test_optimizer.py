@@ -25,7 +25,10 @@ def model():
 def moe_model():
     torch.manual_seed(0)
     return build_model(
-        ModelConfig(backbone="vit_tiny", fusion="hdm_atmoe", moe_heads=2), (32, 32), ("rgb", "nir"), 3
+        ModelConfig(backbone="vit_tiny", reduction="none", fusion="hdm_atmoe", moe_heads=2),
+        (32, 32),
+        ("rgb", "nir"),
+        3,
     )
 
 
@@ -90,18 +93,20 @@ def test_frozen_backbone_is_left_out_and_gets_no_gradient(model):
     output = model(images, torch.zeros(4, dtype=torch.int64))
     output.logits["slimmed"].logsumexp(1).sum().backward()
     assert all(p.grad is None for p in model.backbone.parameters())
-    assert model.slimmer.mergers["rgb"].weight[1].weight.grad is not None
+    assert model.after_backbone.mergers["rgb"].weight[1].weight.grad is not None
 
 
 def test_freezing_is_what_the_option_does(model):
-    other = {name for name, p in model.named_parameters() if p.requires_grad and "backbone" not in name}
+    other = {
+        name for name, p in model.named_parameters() if p.requires_grad and not name.startswith("backbone.")
+    }
     freeze_backbone(model)
     assert {name for name, p in model.named_parameters() if p.requires_grad} == other
 
 
 @pytest.mark.parametrize("cameras", [True, False])
 def test_frozen_blocks_and_what_is_before_them_do_not_learn(cameras):
-    config = ModelConfig(backbone="vit_tiny", fusion="mean", camera_embedding=cameras)
+    config = ModelConfig(backbone="vit_tiny", reduction="none", fusion="mean", camera_embedding=cameras)
     model = build_model(config, (32, 32), ("rgb",), 3, 2).train()
     make_optimizer(model, OptimConfig(freeze_blocks=5))
     output = model({"rgb": torch.randn(4, 3, 32, 32)}, torch.zeros(4, dtype=torch.int64) if cameras else None)

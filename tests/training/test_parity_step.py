@@ -9,12 +9,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from slimreid.backbones.pretrained import convert_state_dict
 from slimreid.compat.demo import convert_demo_state, load_demo_checkpoint, read_demo_options
 from slimreid.config import LossConfig, OptimConfig
-from slimreid.models.pretrained import convert_state_dict
 from slimreid.models.reid_model import ReIDModel
 from slimreid.training.losses import ReIDLoss
 from slimreid.training.optimizer import make_optimizer
+from support.golden import load_golden
 
 OLD_MODALITIES = {"rgb": "RGB", "nir": "NI", "tir": "TI"}
 TOWER = "BACKBONE.base."
@@ -34,8 +35,8 @@ def old_names(state: Mapping[str, torch.Tensor]) -> dict[str, str]:
 
 
 @pytest.fixture(params=["demo_sdtps", "demo_baseline"])
-def golden(request, parity) -> dict[str, Any]:
-    return torch.load(parity / f"{request.param}.pt", weights_only=True)
+def golden(request) -> dict[str, Any]:
+    return load_golden(request.param)
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def test_cosine_of_the_recipe_ends_every_group_alike(group):
         ({"warmup_epochs": 0}, 0, 3.5e-4),
         ({"warmup_epochs": 0}, 25, (3.5e-4 + 3.5e-7) / 2),
         ({"warmup_start": 0.5}, 0, 1.75e-4),
-        ({"final": 0.2}, 50, 7e-5),
+        ({"min_lr_ratio": 0.2}, 50, 7e-5),
         ({"lr": 1e-3}, 0, 1e-4),
     ],
     ids=str,

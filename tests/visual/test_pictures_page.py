@@ -20,8 +20,8 @@ def test_the_example_draws(tmp_path, monkeypatch):
 def test_every_function_of_the_table_exists():
     text = PAGE.read_text(encoding="utf-8").partition("| module in")[2]
     rows = [line.split("|") for line in text.splitlines() if line.startswith("| `")]
-    assert len(rows) == 7
+    assert len(rows) == 9
     for _, modules, functions, _ in rows:
-        places = [importlib.import_module(f"slimreid.visual.{m}") for m in re.findall(r"`(\w+)`", modules)]
+        places = [importlib.import_module(f"slimreid.visual.{m}") for m in re.findall(r"`([\w.]+)`", modules)]
         for name in re.findall(r"`(\w+)`", functions):
             assert any(hasattr(place, name) for place in places), name

@@ -10,23 +10,23 @@ import logging
 import re
 import warnings
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from slimreid.backbones.pretrained import convert_state_dict, infer_config, load_weights
+from slimreid.backbones.vit import ViT
+from slimreid.backbones.weight_conversion import unwrap_state_dict
+from slimreid.backbones.weight_files import read_weights
 from slimreid.compat.demo_options import DemoOptions, flatten, read_demo_options
+from slimreid.config.backbones import ViTConfig, vit_config
+from slimreid.config.model import ReIDOptions
 from slimreid.errors import ModelError, SlimReIDWarning
 from slimreid.modalities import DEFAULT_MODALITIES, all_subsets, describe, subset_name
-from slimreid.models.pretrained import convert_state_dict, infer_config, load_weights
 from slimreid.models.reid_model import ReIDModel
-from slimreid.models.sizes import ViTConfig, vit_config
-from slimreid.models.vit import ViT
-from slimreid.models.weight_conversion import unwrap_state_dict
-from slimreid.models.weight_files import read_weights
-from slimreid.slimming import SlimmingOptions
 
 logger = logging.getLogger(__name__)
 
@@ -72,18 +72,10 @@ def load_demo_checkpoint(
     if drop_cameras:
         tower = {key: value for key, value in tower.items() if key not in ("cv_embed", "sie_embed")}
     load_weights(backbone, tower, source_grid=config.grid(size), where="the checkpoint's backbone")
+    names = [item.name for item in fields(ReIDOptions)]
+    given = {name: values[f"model.{name}"] for name in names if f"model.{name}" in values}
     model = ReIDModel(
-        backbone,
-        DEFAULT_MODALITIES,
-        num_classes,
-        fusion=values["model.fusion"],
-        heads=values["model.heads"],
-        global_local=values["model.global_local"],
-        slimming=values.get("model.slimming", SlimmingOptions()),
-        merged_tokens=_merged_tokens(rest),
-        moe_heads=values["model.moe_heads"],
-        missing="zeros",
-        fusion_weight=values.get("model.fusion_weight", 1.0),
+        backbone, DEFAULT_MODALITIES, num_classes, ReIDOptions(**given), merged_tokens=_merged_tokens(rest)
     )
     _load_rest(model, rest, drop_heads)
     return model.eval()
@@ -134,8 +126,8 @@ def _rules() -> list[tuple[re.Pattern[str], str]]:
     rules = [
         (r"(\w+)_reduce\.0\.(\w+)", r"global_local.\1.norm.\2"),
         (r"(\w+)_reduce\.1\.(\w+)", r"global_local.\1.reduce.\2"),
-        (r"sdtps\.(\w+)_sparse\.score_predictor\.(.+)", r"slimmer.scorers.\1.mlp.\2"),
-        (r"sdtps\.(\w+)_aggr\.(.+)", r"slimmer.mergers.\1.\2"),
+        (r"sdtps\.(\w+)_sparse\.score_predictor\.(.+)", r"after_backbone.scorers.\1.mlp.\2"),
+        (r"sdtps\.(\w+)_aggr\.(.+)", r"after_backbone.mergers.\1.\2"),
         (r"generalFusion\.moe\.gating_network\.gate\.linear_re\.0\.(.+)", r"moe.joint.\1"),
         (r"generalFusion\.moe\.gating_network\.gate\.linear_re\.2\.(.+)", r"moe.joint_norm.\1"),
         (r"generalFusion\.moe\.gating_network\.gate\.q_\.(.+)", r"moe.query.\1"),

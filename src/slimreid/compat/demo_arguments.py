@@ -1,22 +1,18 @@
-"""DeMo-style command lines: `--demo-config FILE.yml KEY VALUE ...` as options of ours."""
+"""DeMo's config files and KEY VALUE pairs as options of ours."""
 
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from slimreid.compat.demo import flatten, read_demo_options
+from slimreid.compat.demo_options import flatten, read_demo_options
+from slimreid.config.yaml_text import EMPTY, parse_yaml, read_yaml
 from slimreid.errors import ConfigError
 
-OPTION = "--demo-config"
-PAIRS = "--demo-options"
 _KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z][A-Z0-9_]*)*")
 
 
@@ -25,12 +21,7 @@ def read_demo_file(path: Path, pairs: Sequence[str] = ()) -> dict[str, Any]:
 
     Raises `ConfigError` when the file or a value cannot be read, or a key has no value.
     """
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not a YAML file ({error})") from None
+    found = read_yaml(path)
     if not isinstance(found or {}, Mapping):
         raise ConfigError(f"{path}: not a DeMo config; it must hold sections such as MODEL and SOLVER")
     if len(pairs) % 2:
@@ -38,12 +29,12 @@ def read_demo_file(path: Path, pairs: Sequence[str] = ()) -> dict[str, Any]:
     options = flatten(found or {})
     for key, text in zip(pairs[::2], pairs[1::2], strict=True):
         try:
-            options[key] = yaml.safe_load(text)
-        except yaml.YAMLError:
+            options[key] = parse_yaml(text)
+        except ConfigError:
             raise ConfigError(
                 f"{key}: '{text}' cannot be read as a value; is a bracket or quote open?"
             ) from None
-    return {key: _literal(value) for key, value in options.items()}
+    return {key: None if value is EMPTY else _literal(value) for key, value in options.items()}
 
 
 def _literal(value: Any) -> Any:
@@ -56,28 +47,13 @@ def _literal(value: Any) -> Any:
         return value
 
 
-def expand_demo(arguments: Sequence[str]) -> list[str]:
-    """Arguments in which `--demo-config FILE` and trailing KEY VALUE pairs act as options of ours.
-
-    They become a config that comes first, so that options of ours win. The file and the pairs stay in
-    the arguments under names of their own, for the command to say which had no effect. Arguments
-    without `--demo-config` come back as they are. Raises `ConfigError` for refused options.
-    """
-    joined = next((a for a in arguments if a == OPTION or a.startswith(f"{OPTION}=")), None)
-    if joined is None:
-        return list(arguments)
-    at = list(arguments).index(joined)
-    path = joined.partition("=")[2] or next(iter(arguments[at + 1 :]), "")
-    if not path:
-        raise ConfigError(f"{OPTION} needs a file")
-    head = [*arguments[:at], *arguments[at + 1 + ("=" not in joined) :]]
-    head, pairs = _take_pairs(head)
-    options = _nested(read_demo_options(read_demo_file(Path(path), pairs)).values)
-    return ["--config", json.dumps(options), *head, OPTION, path, PAIRS, json.dumps(pairs)]
+def demo_config_options(path: Path | str, pairs: Sequence[str] = ()) -> dict[str, Any]:
+    """Our options, nested, that stand for those of a DeMo config; raises `ConfigError` for refused ones."""
+    return _nested(read_demo_options(read_demo_file(Path(path), pairs)).values)
 
 
-def _take_pairs(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split off old KEY VALUE pairs; a value that follows an option of ours is not a key."""
+def take_pairs(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split off DeMo's KEY VALUE pairs; a value that follows an option of ours is not a key."""
     rest: list[str] = []
     pairs: list[str] = []
     i = 0

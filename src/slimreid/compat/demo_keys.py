@@ -63,7 +63,7 @@ OLD_KEYS: dict[str, OldKey] = {
     "INPUT.PIXEL_MEAN": OldKey((0.5, 0.5, 0.5)),
     "INPUT.PIXEL_STD": OldKey((0.5, 0.5, 0.5)),
     "DATALOADER.SAMPLER": OldKey("softmax_triplet"),
-    "DATALOADER.NUM_INSTANCE": OldKey(16, "batch.images"),
+    "DATALOADER.NUM_INSTANCE": OldKey(16, "batch.num_instances"),
     "DATALOADER.NUM_WORKERS": OldKey(8, "data.workers"),
     "DATASETS.NAMES": OldKey("", dead="give data.manifest; 'slimreid data import' makes it"),
     "DATASETS.ROOT_DIR": OldKey("", dead="give data.manifest; 'slimreid data import' makes it"),
@@ -85,5 +85,5 @@ OLD_KEYS: dict[str, OldKey] = {
     "TEST.WEIGHT": OldKey("", dead=_ELSEWHERE),
     "TEST.IMS_PER_BATCH": OldKey(128, "batch.test"),
     "TEST.NECK_FEAT": OldKey("before", dead="was never used: features are taken before the neck"),
-    "OUTPUT_DIR": OldKey("", dead="give --output"),
+    "OUTPUT_DIR": OldKey("", dead="give --out"),
 }

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from slimreid.compat.demo_keys import OLD_KEYS
 from slimreid.compat.demo_values import check_value
+from slimreid.config.token_reduction import DEMO_SDTPS
 from slimreid.errors import ConfigError
-from slimreid.slimming import slimming_options
+from slimreid.names import nearest_names
 
 BACKBONES = {"ViT-B-16": "clip_vit_b16", "vit_base_patch16_224": "vit_b16"}
 
@@ -52,7 +52,7 @@ def read_demo_options(options: Mapping[str, Any]) -> DemoOptions:
     for key, value in given.items():
         known = OLD_KEYS.get(key)
         if known is None:
-            near = difflib.get_close_matches(key, OLD_KEYS, n=1)
+            near = nearest_names(key, OLD_KEYS)
             unknown.append(f"{key} (did you mean {near[0]}?)" if near else key)
         elif known.refused and value:
             raise ConfigError(f"{key} is {value!r}: {known.refused}")
@@ -82,19 +82,22 @@ def _model_values(old: Mapping[str, Any]) -> dict[str, Any]:
         "model.heads": "direct" if old["MODEL.DIRECT"] else "split",
         "model.drop_path": old["MODEL.DROP_PATH"] if kind == "vit_base_patch16_224" else 0.0,
         "model.missing": "zeros",
+        "model.reduction": "none",
         "model.fusion": fusion,
     }
     if old["MODEL.USE_SDTPS"]:  # wins over HDM when both are on
+        gumbel = old["MODEL.SDTPS_USE_GUMBEL"]
         values |= {
-            "model.fusion": "sdtps",
+            "model.reduction": "after_backbone",
+            "model.fusion": "mean",
             "model.fusion_weight": old["MODEL.SDTPS_LOSS_WEIGHT"],
-            "model.slimming": slimming_options(
-                "demo_sdtps",
+            "model.after_backbone": replace(
+                DEMO_SDTPS,
                 keep_ratio=old["MODEL.SDTPS_SPARSE_RATIO"],
                 merge_ratio=old["MODEL.SDTPS_AGGR_RATIO"],
                 beta=old["MODEL.SDTPS_BETA"],
-                estimator="gumbel" if old["MODEL.SDTPS_USE_GUMBEL"] else "topk",
-                tau=old["MODEL.SDTPS_GUMBEL_TAU"],
+                estimator="gumbel" if gumbel else "topk",
+                tau=old["MODEL.SDTPS_GUMBEL_TAU"] if gumbel else 1.0,
             ),
         }
     return values
@@ -116,7 +119,7 @@ def _data_values(old: Mapping[str, Any]) -> dict[str, Any]:
         "transforms.width": size[1],
         "transforms.mean": _one_value("INPUT.PIXEL_MEAN", old),
         "transforms.std": _one_value("INPUT.PIXEL_STD", old),
-        "batch.identities": batch // images,
+        "batch.num_ids": batch // images,
     }
 
 

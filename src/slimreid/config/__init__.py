@@ -1,6 +1,6 @@
 """All options, as dataclasses with one line of help each; contradictions are refused at construction.
 
-A config is read from YAML files and dotted overrides by `slimreid.config_io`.
+A config is read from YAML files and dotted overrides by `slimreid.config.files`.
 """
 
 from __future__ import annotations
@@ -29,46 +29,36 @@ class Config:
     """Everything that decides a run."""
 
     seed: int = 0
-    """Decides every random draw of the run."""
+    """Random seed of the run."""
     data: DataConfig = field(default_factory=DataConfig)
     """Where the images are and how they are read."""
     transforms: TransformConfig = field(default_factory=TransformConfig)
     """How images become tensors."""
     batch: BatchConfig = field(default_factory=BatchConfig)
-    """How many images are seen at once."""
+    """Batch sizes and how identities are sampled."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """What the model is made of."""
     loss: LossConfig = field(default_factory=LossConfig)
     """What training minimises."""
     optim: OptimConfig = field(default_factory=OptimConfig)
-    """How parameters change."""
+    """Optimizer and learning-rate schedule."""
     train: TrainConfig = field(default_factory=TrainConfig)
-    """How long training goes on, and what is kept."""
+    """Length of training, evaluation and checkpoints."""
 
     def __post_init__(self) -> None:
-        if self.optim.warmup_epochs >= self.train.epochs and self.optim.warmup_epochs:
-            raise ConfigError(
-                f"optim.warmup_epochs {self.optim.warmup_epochs} leaves nothing of "
-                f"train.epochs {self.train.epochs}"
-            )
         if self.train.teacher and not self.loss.distill_weight:
             raise ConfigError(
                 f"train.teacher is '{self.train.teacher}' but loss.distill_weight is 0: give the weight too"
             )
-        if self.train.watch_selection and self.model.fusion != "sdtps":
+        if self.train.watch_selection and self.model.reduction == "none":
             raise ConfigError(
-                f"train.watch_selection: model.fusion '{self.model.fusion}' selects nothing; use 'sdtps'"
-            )
-        shrinking = self.model.slimming.keep_warmup_epochs
-        if shrinking >= self.train.epochs and shrinking:
-            raise ConfigError(
-                f"model.slimming.keep_warmup_epochs {shrinking} leaves no epoch of train.epochs "
-                f"{self.train.epochs} with the shares that are tested"
+                "train.watch_selection: model.reduction 'none' selects nothing; use 'after_backbone' or "
+                "'in_backbone'"
             )
         if self.train.eval_features in ("slimmed", "fused") and self.train.eval_features != self.model.second:
             raise ConfigError(
                 f"train.eval_features '{self.train.eval_features}' does not exist with "
-                f"model.fusion '{self.model.fusion}'"
+                f"model.reduction '{self.model.reduction}' and model.fusion '{self.model.fusion}'"
             )
         if self.seed < 0:
             raise ConfigError(f"seed must not be negative, not {self.seed}")

@@ -20,13 +20,13 @@ class DataConfig:
     windows: dict[str, tuple[float, float]] | None = None
     """Per modality (low, high) of 16-bit values that become black and white; none = robust percentiles."""
     on_error: Literal["raise", "skip"] = "raise"
-    """A broken image stops the run, or is dropped, counted and listed at the end."""
+    """Stop at an image that cannot be read, or leave it out and list it at the end."""
     cache: Literal["none", "ram", "disk"] = "none"
-    """Keep resized images in memory or on disk."""
+    """Cache resized images in memory or on disk."""
     cache_dir: str | None = None
     """Folder of the disk cache; none = '.cache' beside the manifest."""
     scaled_decode: bool = False
-    """Let large JPEGs be decoded at a fraction of their size: about twice as fast, slightly other pixels."""
+    """Decode large JPEGs at reduced size: about 2× faster, slightly different pixels."""
     workers: int = 2
     """Processes that load images; 0 = in the main process. Results do not depend on it."""
 
@@ -66,13 +66,13 @@ class TransformConfig:
     flip: float = 0.5
     """Probability of a horizontal flip in training."""
     pad: int = 10
-    """Black border added on all sides before a random crop of the original size; 0 = no crop."""
+    """Black border in pixels before the random crop to the original size; 0 = no crop."""
     share_geometry: bool = True
-    """Draw flip and crop once per sample for all modalities; false = once per modality."""
+    """Same flip and crop for all modalities of a sample; false = drawn per modality."""
     erase: float = 0.5
     """Probability of erasing a random rectangle with noise in training."""
     share_erase: bool = False
-    """Erase the same rectangle in all modalities; false = draw each on its own."""
+    """Erase the same rectangle in all modalities; false = drawn per modality."""
     erase_area: tuple[float, float] = (0.02, 1 / 3)
     """Smallest and largest share of the image that is erased."""
     erase_aspect: tuple[float, float] = (0.3, 3.3)
@@ -80,9 +80,9 @@ class TransformConfig:
     colour_jitter: float = 0.0
     """Strength of random brightness, contrast and saturation, for colour images only; 0 = off."""
     modality_dropout: float = 0.0
-    """Probability with which each modality is left out in training; one always stays."""
+    """Probability of dropping each modality in training; one always stays."""
     dropout_unit: Literal["batch", "sample"] = "batch"
-    """Leave modalities out of whole batches, so that losses compare like with like, or of each sample."""
+    """Drop modalities for a whole batch, or sample by sample."""
 
     def __post_init__(self) -> None:
         for name in ("height", "width"):
@@ -114,18 +114,18 @@ class TransformConfig:
 
 @dataclass(frozen=True)
 class BatchConfig:
-    """How many images are seen at once, and which go together."""
+    """Batch sizes and how identities are sampled."""
 
-    identities: int = 8
+    num_ids: int = 8
     """Different identities in a training batch (P), over all processes."""
-    images: int = 8
+    num_instances: int = 8
     """Images of each identity in a training batch (K)."""
     spread_cameras: bool = False
-    """Draw the K images of an identity from as many cameras as it has, each camera alike."""
+    """Sample the K images of an identity evenly over its cameras."""
     test: int = 64
-    """Samples in a batch when testing."""
+    """Samples per batch in test."""
 
     def __post_init__(self) -> None:
-        for name, least in (("identities", 2), ("images", 2), ("test", 1)):
+        for name, least in (("num_ids", 2), ("num_instances", 2), ("test", 1)):
             if getattr(self, name) < least:
                 raise ConfigError(f"batch.{name} must be at least {least}, not {getattr(self, name)}")

@@ -1,19 +1,25 @@
-"""Options of the model."""
+"""Options of the model: the backbone, token reduction, fusion of modalities, heads."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
+from slimreid.config.backbones import vit_config
+from slimreid.config.choices import check_range, check_words
+from slimreid.config.token_reduction import AfterBackboneConfig, InBackboneConfig, ReductionConfig
 from slimreid.errors import ConfigError
-from slimreid.models.output import second_branch
-from slimreid.models.sizes import vit_config
-from slimreid.slimming.presets import SlimmingOptions
+
+Reduction = Literal["none", "after_backbone", "in_backbone"]
+Fusion = Literal["none", "mean", "hdm", "hdm_atmoe"]
+
+ORIGINAL, SLIMMED, FUSED, BOTH = "original", "slimmed", "fused", "both"
+"""Names of the features: of the global tokens, of the second branch (either name), and both joined."""
 
 
 @dataclass(frozen=True)
-class ModelConfig:
-    """What the model is made of."""
+class BackboneOptions:
+    """Which vision transformer, and how it is trained."""
 
     backbone: str = "clip_vit_b16"
     """Named size of the vision transformer; `slimreid model list` shows them."""
@@ -22,59 +28,92 @@ class ModelConfig:
     stride: tuple[int, int] | None = None
     """Pixels between patches (down, across); none = the patch size, smaller = overlapping."""
     drop_path: float = 0.0
-    """Probability of skipping a residual branch in the last block while training."""
-    checkpointing: bool = False
+    """Probability of skipping a residual branch in the last block while training (stochastic depth)."""
+    grad_checkpointing: bool = False
     """Recompute blocks in the backward pass, to save memory."""
     camera_embedding: bool = False
     """Learn a vector per training camera (SIE)."""
     camera_scale: float = 1.0
     """Coefficient of the camera vector."""
+
+
+@dataclass(frozen=True)
+class ReIDOptions:
+    """What follows the backbone: token reduction, fusion and heads.
+
+    Raises `ConfigError` naming the option when a value is unknown, out of range or without effect.
+    """
+
     global_local: bool = False
     """Enrich each global feature by the mean of its patches."""
-    fusion: Literal["none", "mean", "sdtps", "hdm", "hdm_atmoe"] = "sdtps"
-    """Second branch: none, the mean of all patches, slimmed tokens, or DeMo's fusion (with experts)."""
+    reduction: Reduction = "after_backbone"
+    """Token reduction: none, after the backbone, or in the backbone, where it saves computation."""
+    after_backbone: AfterBackboneConfig = field(default_factory=AfterBackboneConfig)
+    """With reduction after_backbone: how patches are scored, kept and merged."""
+    in_backbone: InBackboneConfig = field(default_factory=InBackboneConfig)
+    """With reduction in_backbone: where patches are dropped, how many, and what becomes of them."""
+    fusion: Fusion = "mean"
+    """Second branch, of the tokens that are left: none, their mean, or DeMo's fusion (HDM, with ATMoE)."""
     original_weight: float = 1.0
-    """Weight of the losses of the original branch."""
+    """Weight of the losses of the original branch (the global features)."""
     fusion_weight: float = 1.0
     """Weight of the losses of the second branch."""
     heads: Literal["direct", "split"] = "direct"
     """Classify the joint feature, or each modality's on its own."""
     moe_heads: int = 4
-    """Heads of the mixture of experts."""
+    """Heads of the mixture of experts (hdm_atmoe)."""
     missing: Literal["skip", "zeros"] = "skip"
-    """Leave absent modalities out, or compute them from zero images as earlier code did."""
-    absent_weight: float = 0.1
-    """With `missing: skip`, blocks of absent modalities are so many times the mean of those present; small,
-    so that what two samples have in common decides."""
+    """Leave absent modalities out, or compute them from zero images as DeMo did."""
+    missing_fill_scale: float = 0.1
+    """With missing skip, the block of an absent modality is this factor times the mean of those present."""
     neck_feature: Literal["before", "after"] = "before"
     """Test with the feature before the BNNeck, or after it."""
-    shared_slimmer: bool = False
-    """One set of slimming parameters for all modalities instead of one each."""
-    slimming: SlimmingOptions = field(default_factory=SlimmingOptions)
-    """How patches are scored, kept and merged (fusion sdtps)."""
 
     def __post_init__(self) -> None:
-        vit_config(self.backbone)
-        if not 0 <= self.drop_path < 1:
-            raise ConfigError(f"model.drop_path must be in [0, 1), not {self.drop_path}")
+        check_words(self, "model")
         for name in ("original_weight", "fusion_weight"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"model.{name} must not be negative, not {getattr(self, name)}")
-        if not 0 <= self.absent_weight <= 1:
-            raise ConfigError(f"model.absent_weight must be in [0, 1], not {self.absent_weight}")
+        check_range("model.missing_fill_scale", self.missing_fill_scale, 0, 1)
+        if self.moe_heads < 1:
+            raise ConfigError(f"model.moe_heads must be at least 1, not {self.moe_heads}")
         if self.original_weight == 0 and (self.fusion == "none" or self.fusion_weight == 0):
             raise ConfigError(
                 "model.original_weight is 0 and there is no second branch with a model.fusion_weight over 0: "
                 "nothing would be learned"
             )
-        if self.moe_heads < 1:
-            raise ConfigError(f"model.moe_heads must be at least 1, not {self.moe_heads}")
-        if self.slimming.merge == "dual":
-            raise ConfigError("model.slimming.merge 'dual' needs two texts as guides; use 'single' or 'none'")
-        if self.fusion != "sdtps" and (self.slimming != SlimmingOptions() or self.shared_slimmer):
-            raise ConfigError(f"model.slimming is set, but model.fusion is '{self.fusion}'; use 'sdtps'")
+        if self.reduction == "after_backbone" and self.fusion == "none":
+            raise ConfigError(
+                "model.reduction 'after_backbone' makes tokens for the second branch, and model.fusion is "
+                "'none'; use fusion 'mean', or reduction 'none' or 'in_backbone'"
+            )
+        for name in ("after_backbone", "in_backbone"):
+            changed = _changed(getattr(self, name))
+            if changed and self.reduction != name:
+                raise ConfigError(
+                    f"model.{name}.{changed[0]} is set, but model.reduction is '{self.reduction}'; "
+                    f"set it to '{name}'"
+                )
 
     @property
     def second(self) -> str | None:
-        """Name of the feature of the second branch; None without one."""
-        return second_branch(self.fusion)
+        """Name of the feature of the second branch: `slimmed`, `fused`, or None without one."""
+        if self.fusion == "none":
+            return None
+        return SLIMMED if self.reduction != "none" and self.fusion == "mean" else FUSED
+
+
+@dataclass(frozen=True)
+class ModelConfig(ReIDOptions, BackboneOptions):
+    """What the model is made of."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        vit_config(self.backbone)
+        if not 0 <= self.drop_path < 1:
+            raise ConfigError(f"model.drop_path must be in [0, 1), not {self.drop_path}")
+
+
+def _changed(options: ReductionConfig) -> list[str]:
+    """Names of the options that are not at their default."""
+    return [item.name for item in fields(options) if getattr(options, item.name) != item.default]

@@ -17,13 +17,13 @@ class LossConfig:
     label_smoothing: float = 0.1
     """Share of the target given to all classes alike, in [0, 1)."""
     metric: Literal["triplet", "triplet_margin", "circle", "supcon"] = "triplet"
-    """Batch-hard triplet with soft margin, the same with a margin, circle, or supervised contrastive."""
+    """Metric loss: batch-hard triplet with soft margin, with a fixed margin, circle, or SupCon."""
     metric_weight: float = 1.0
     """Weight of the metric loss; 0 = off."""
     metric_feature: Literal["before", "after"] = "before"
-    """Give the metric loss the feature before the BNNeck, or after it, where all channels have one scale."""
+    """Apply the metric loss to the feature before or after the BNNeck."""
     metric_norm: float | None = None
-    """Length that features are given for the triplets, so that only angles count; none = as they are."""
+    """Norm to which features are scaled for the triplet loss; none = not scaled."""
     margin: float = 0.3
     """Margin of triplet_margin and circle."""
     gamma: float = 64.0
@@ -31,9 +31,9 @@ class LossConfig:
     temperature: float = 0.1
     """Temperature of supcon."""
     distill: Literal["feature", "relation"] = "feature"
-    """Follow each feature of train.teacher, or only how similar the samples of a batch are to each other."""
+    """Distil the teacher's features, or the similarities within a batch."""
     distill_weight: float = 0.0
-    """Weight of what the student and train.teacher differ by; over 0 with a teacher, 0 without."""
+    """Weight of the distillation loss; needs train.teacher. 0 = off."""
 
     def __post_init__(self) -> None:
         for name in ("identity_weight", "metric_weight", "margin", "distill_weight"):
@@ -52,7 +52,7 @@ class LossConfig:
 
 @dataclass(frozen=True)
 class OptimConfig:
-    """How parameters change."""
+    """Optimizer and learning-rate schedule."""
 
     name: Literal["adam", "adamw", "sgd"] = "adam"
     """Optimizer."""
@@ -65,36 +65,43 @@ class OptimConfig:
     weight_decay: float = 1e-4
     """Weight decay."""
     decay_norms: bool = True
-    """Whether norms and biases decay too."""
+    """Apply weight decay to norms and biases too."""
     momentum: float = 0.9
     """Momentum of sgd."""
     schedule: Literal["cosine", "multistep"] = "cosine"
-    """How the learning rate falls after warm-up."""
+    """Learning-rate schedule after warm-up."""
     warmup_epochs: int = 10
-    """Epochs in which the learning rate rises linearly to its value."""
+    """Epochs of linear warm-up."""
     warmup_start: float = 0.1
-    """Learning rate of every group at the start, as a share of optim.lr."""
-    final: float = 0.001
-    """Learning rate of every group at the end of cosine, as a share of optim.lr."""
+    """Learning rate at the start of warm-up, as a share of optim.lr."""
+    min_lr_ratio: float = 0.001
+    """Learning rate at the end of the cosine schedule, as a share of optim.lr."""
     milestones: tuple[int, ...] = ()
-    """Epochs after which multistep lowers the learning rate."""
+    """Epochs after which multistep multiplies the learning rate by optim.gamma."""
     gamma: float = 0.1
     """Factor of multistep at each milestone."""
     clip_norm: float = 0.0
     """Largest gradient norm; 0 = no clipping."""
     accumulate: int = 1
-    """Batches whose gradients are added up before a step."""
+    """Batches per optimizer step (gradient accumulation)."""
     ema: float = 0.0
-    """Decay of a moving average of the weights, used for evaluation; 0 = off."""
+    """Decay of the moving average of the weights (EMA) that is evaluated; 0 = off."""
     freeze_backbone: bool = False
     """Train everything but the backbone."""
     freeze_blocks: int = 0
-    """Blocks of the backbone, from the first on, that do not learn, nor what is before them; saves time."""
+    """Freeze the patch embedding and this many first blocks of the backbone; 0 = none."""
 
     def __post_init__(self) -> None:
         if self.lr <= 0 or (self.backbone_lr is not None and self.backbone_lr <= 0):
             raise ConfigError("optim.lr and optim.backbone_lr must be positive; freeze with freeze_backbone")
-        for name in ("bias_lr_factor", "weight_decay", "warmup_epochs", "warmup_start", "final", "clip_norm"):
+        for name in (
+            "bias_lr_factor",
+            "weight_decay",
+            "warmup_epochs",
+            "warmup_start",
+            "min_lr_ratio",
+            "clip_norm",
+        ):
             if getattr(self, name) < 0:
                 raise ConfigError(f"optim.{name} must not be negative, not {getattr(self, name)}")
         for name in ("momentum", "ema"):
@@ -108,46 +115,48 @@ class OptimConfig:
         if self.accumulate < 1:
             raise ConfigError(f"optim.accumulate must be at least 1, not {self.accumulate}")
         if (self.schedule == "multistep") != bool(self.milestones):
-            raise ConfigError("optim.milestones go with optim.schedule multistep, and it needs them")
+            raise ConfigError(
+                "optim.milestones and optim.schedule 'multistep' need each other: give both or neither"
+            )
         if list(self.milestones) != sorted(set(self.milestones)):
-            raise ConfigError(f"optim.milestones {list(self.milestones)} must rise")
+            raise ConfigError(f"optim.milestones {list(self.milestones)} must be different and ascending")
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How long training goes on, on what, and what is kept."""
+    """Length of training, evaluation and checkpoints."""
 
     epochs: int = 50
     """Passes over the training identities."""
-    start_from: str | None = None
-    """Run folder or model file whose weights are taken where they fit, instead of model.pretrained."""
+    init_from: str | None = None
+    """Run folder or model file to start from (weights that fit are loaded), instead of model.pretrained."""
     teacher: str | None = None
-    """Run folder or model file that is followed by the measure of loss.distill."""
+    """Run folder or model file to distil from; see loss.distill."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Number format of the forward pass; bf16 and fp16 want a GPU."""
+    """Number format of the forward pass; fp16 needs a GPU."""
     compile: bool = False
     """Compile the backbone with torch.compile."""
     deterministic: bool = True
-    """Use deterministic algorithms, so that a resumed run is bit-identical."""
+    """Use deterministic algorithms, so that a resumed run gives identical results."""
     threads: int | None = None
-    """CPU threads of each process; none = torch's choice."""
+    """CPU threads per process; none = PyTorch's choice."""
     sync_heads: bool = True
-    """With several processes, heads and losses see the batches of all of them."""
+    """With several processes, compute heads and losses over the batches of all of them."""
     eval_every: int = 1
     """Epochs between evaluations; the last epoch is always evaluated."""
     eval_features: Literal["original", "slimmed", "fused", "both"] = "both"
     """Feature by which checkpoints are compared."""
     select_on: Literal["val", "test", "last"] = "val"
-    """Choose the best checkpoint on val, on the test set (written into every result), or take the last."""
+    """Select the checkpoint on val, on the test set (every result then says so), or take the last."""
     save_every: int = 0
-    """Keep a checkpoint every so many epochs; 0 = only the last and the best."""
-    keep: int = 3
-    """How many of those are kept."""
+    """Epochs between checkpoints to keep; 0 = only the last and the best."""
+    keep_last: int = 3
+    """Number of those checkpoints to keep."""
     watch_selection: bool = False
-    """Write which patches are kept after every epoch, how that changes, and the gradient of the scores."""
+    """Log after every epoch which patches are kept, how that changes, and the gradient of the scores."""
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("eval_every", 1), ("save_every", 0), ("keep", 1)):
+        for name, least in (("epochs", 1), ("eval_every", 1), ("save_every", 0), ("keep_last", 1)):
             if getattr(self, name) < least:
                 raise ConfigError(f"train.{name} must be at least {least}, not {getattr(self, name)}")
         if self.threads is not None and self.threads < 1:

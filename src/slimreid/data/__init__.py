@@ -1,1 +1,1 @@
-"""From files on disk to batches: one table (the manifest), layouts, transforms, sampler, dataset."""
+"""From files on disk to batches: the manifest, its checks, images, augmentation, sampling and loading."""

@@ -12,14 +12,15 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from slimreid.config import DataConfig, TransformConfig
-from slimreid.data.cache import DiskCache, ImageCache, NoCache, RamCache, cache_key
-from slimreid.data.codebook import Codebook
-from slimreid.data.decode import Pixels, read_images
+from slimreid.data.augment.transforms import TestTransform, TrainTransform, resize
+from slimreid.data.batches import ModalBatch
+from slimreid.data.images.cache import DiskCache, ImageCache, NoCache, RamCache, cache_key
+from slimreid.data.images.decode import read_images
+from slimreid.data.images.window import Pixels
+from slimreid.data.label_encoder import LabelEncoder
 from slimreid.data.manifest import Manifest, Sample, Split
 from slimreid.data.sampler import SampleKey
-from slimreid.data.transforms import TestTransform, TrainTransform, resize
 from slimreid.errors import ConfigError, DataError
-from slimreid.types import ModalBatch
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class ReIDDataset(Dataset[LoadedSample]):
         *,
         train: bool = False,
         data: DataConfig | None = None,
-        codebook: Codebook | None = None,
+        label_encoder: LabelEncoder | None = None,
         seed: int = 0,
     ) -> None:
         data = data or DataConfig()
@@ -67,7 +68,7 @@ class ReIDDataset(Dataset[LoadedSample]):
         self.modalities = manifest.modalities
         self.size = transforms.size
         self.transform = TrainTransform(transforms) if train else TestTransform(transforms)
-        self.codebook = codebook or Codebook.from_manifest(manifest)
+        self.label_encoder = label_encoder or LabelEncoder.from_manifest(manifest)
         self.windows = data.windows or {}
         for name in self.windows:
             if name not in manifest.modalities:
@@ -83,12 +84,12 @@ class ReIDDataset(Dataset[LoadedSample]):
     @property
     def identities(self) -> list[int]:
         """Identity number of every sample."""
-        return [self.codebook.identity[s.identity] for s in self.samples]
+        return [self.label_encoder.identity[s.identity] for s in self.samples]
 
     @property
     def cameras(self) -> list[int]:
         """Camera number of every sample."""
-        return [self.codebook.camera[s.camera] for s in self.samples]
+        return [self.label_encoder.camera[s.camera] for s in self.samples]
 
     def __getitem__(self, key: int | SampleKey) -> LoadedSample:
         key = key if isinstance(key, SampleKey) else SampleKey(int(key))
@@ -96,7 +97,7 @@ class ReIDDataset(Dataset[LoadedSample]):
         rng = np.random.default_rng([self.seed, key.epoch, key.sample, key.draw])
         images = self.transform(self.resized(sample), rng)
         paths = {name: str(self.root / sample.images[name].path) for name in images}
-        identity, camera, scene = self.codebook.numbers(sample)
+        identity, camera, scene = self.label_encoder.numbers(sample)
         return LoadedSample(images, identity, camera, scene, key.sample, paths)
 
     def __getitems__(self, keys: Sequence[int | SampleKey]) -> list[LoadedSample | BrokenSample]:

@@ -11,12 +11,12 @@ import torch
 from torch.utils.data import DataLoader
 
 from slimreid.config import Config
-from slimreid.data.codebook import Codebook
+from slimreid.data.batches import ModalBatch
 from slimreid.data.dataset import LoadedSample, ReIDDataset
+from slimreid.data.label_encoder import LabelEncoder
 from slimreid.data.manifest import Manifest, Split, read_manifest
 from slimreid.data.sampler import IdentitySampler, SampleKey, SequentialSampler
 from slimreid.errors import ConfigError, DataError
-from slimreid.types import ModalBatch
 
 logger = logging.getLogger(__name__)
 
@@ -123,8 +123,8 @@ def train_loader(
     batch = config.batch
     sampler = IdentitySampler(
         dataset.identities,
-        batch.identities,
-        batch.images,
+        batch.num_ids,
+        batch.num_instances,
         config.seed,
         rank,
         world_size,
@@ -139,15 +139,15 @@ def eval_loader(
     manifest: Manifest | None = None,
     rank: int = 0,
     world_size: int = 1,
-    codebook: Codebook | None = None,
+    label_encoder: LabelEncoder | None = None,
 ) -> BatchLoader:
-    """All samples of some splits in order, without augmentation; `codebook` numbers them (default: own)."""
+    """All samples of some splits in order, not augmented; `label_encoder` numbers them (default: own)."""
     dataset = ReIDDataset(
         manifest or open_manifest(config),
         splits,
         config.transforms,
         data=config.data,
-        codebook=codebook,
+        label_encoder=label_encoder,
         seed=config.seed,
     )
     sampler = SequentialSampler(len(dataset), config.batch.test, rank, world_size)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import PurePosixPath
 
 from slimreid.data.manifest import SPLITS, Manifest, Sample
 from slimreid.errors import DataError
+from slimreid.names import nearest_names
 
 _ORDER = ("query", "val", "gallery", "train")
 """Where a name is looked for first: the same images often stand in query and gallery."""
@@ -25,7 +25,7 @@ def find_sample(manifest: Manifest, text: str) -> int:
     if named:
         return _first_meant(manifest, word, named)
     split, _, number = word.rpartition(":")
-    if number.isdecimal() and (not split or split in SPLITS):
+    if number.isdecimal() and len(number) < 10 and (not split or split in SPLITS):
         return _numbered(manifest, split, int(number))
     raise DataError(f"no sample '{text}' in {manifest.root}{_near(manifest, word)}")
 
@@ -64,7 +64,7 @@ def _numbered(manifest: Manifest, split: str, number: int) -> int:
 
 def _near(manifest: Manifest, word: str) -> str:
     stems = {PurePosixPath(ref.path).stem for sample in manifest.samples for ref in sample.images.values()}
-    near = difflib.get_close_matches(PurePosixPath(word).stem, sorted(stems), n=3, cutoff=0.5)
+    near = nearest_names(PurePosixPath(word).stem, sorted(stems), count=3)
     if near:
         return f"; near it: {', '.join(near)}"
     return "; give a file's name, the number of a query from 0, or a split and a number such as train:3"

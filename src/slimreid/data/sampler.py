@@ -64,16 +64,16 @@ class IdentitySampler:
     ) -> None:
         P, K = identities_per_batch, images_per_identity
         if P < 1 or K < 1:
-            raise ConfigError(f"batch.identities and batch.images must be at least 1, not {P} and {K}")
+            raise ConfigError(f"batch.num_ids and batch.num_instances must be at least 1, not {P} and {K}")
         _check_rank(rank, world_size)
         if P % world_size:
             raise ConfigError(
-                f"batch.identities {P} does not divide over {world_size} processes; use a multiple"
+                f"batch.num_ids {P} does not divide over {world_size} processes; use a multiple"
             )
         values, inverse = np.unique(np.asarray(identities, dtype=np.int64), return_inverse=True)
         if len(values) < P:
             raise ConfigError(
-                f"batch.identities {P} is more than the {len(values)} identities there are; lower it"
+                f"batch.num_ids {P} is more than the {len(values)} identities there are; lower it"
             )
         self.members = [np.flatnonzero(inverse == i) for i in range(len(values))]
         self.cameras = None if cameras is None else np.asarray(cameras, dtype=np.int64)

@@ -60,21 +60,26 @@ def place(sample: Sample, protocol: str) -> str:
     return {"camera": sample.camera, "scene": sample.scene, "none": ""}[protocol]
 
 
+def files_of(sample: Sample) -> str:
+    """The same for two rows of a manifest that are the same images."""
+    return repr(sorted((name, image.path, image.box) for name, image in sample.images.items()))
+
+
 def _draw(seed: int, identity: str) -> bytes:
     return hashlib.sha256(f"{seed}\0{identity}".encode()).digest()
 
 
-def split_flat(manifest: Manifest, train: str, test: str, query_every: int = 3) -> Manifest:
+def split_flat(manifest: Manifest, train: str | None, test: str | None, query_every: int = 3) -> Manifest:
     """Divide a source without splits by ranges of its sorted identities, e.g. `0:150` and `600:700`.
 
     Every `query_every`-th test image (in order) becomes a query, the others the gallery; identities in
-    neither range are left out. Raises `ConfigError` for bad or overlapping ranges.
+    neither range are left out, and a range may be None. Raises `ConfigError` for bad or overlapping ranges.
     """
     if query_every < 2:
         raise ConfigError(f"query_every must be at least 2, not {query_every}")
     names = sorted({s.identity for s in manifest.samples}, key=natural_key)
-    ranges = {key: _range(key, text, len(names)) for key, text in (("train", train), ("test", test))}
-    for_train, for_test = (set(names[r.start : r.stop]) for r in ranges.values())
+    ranges = (_range(key, text, len(names)) for key, text in (("train", train), ("test", test)))
+    for_train, for_test = (set(names[r.start : r.stop]) for r in ranges)
     if for_train & for_test:
         raise ConfigError(f"train_identities {train} and test_identities {test} overlap")
     samples: list[Sample] = []
@@ -85,17 +90,39 @@ def split_flat(manifest: Manifest, train: str, test: str, query_every: int = 3) 
         elif sample.identity in for_test:
             samples.append(replace(sample, split="gallery" if tests % query_every else "query"))
             tests += 1
+    if not samples:
+        raise ConfigError("train_identities and test_identities choose nobody; give at least one of them")
     samples.sort(key=lambda s: SPLITS.index(s.split))
     return manifest.with_samples(samples)
 
 
-def _range(key: str, text: str, count: int) -> range:
+def map_cameras(manifest: Manifest, rules: Sequence[str]) -> Manifest:
+    """Rename cameras by rules such as `1,2=A`: what the paths call 1 or 2 is camera A.
+
+    Raises `ConfigError` for a rule that cannot be read, `DataError` for a camera that no rule names.
+    """
+    names: dict[str, str] = {}
+    for rule in rules:
+        old, sign, new = rule.rpartition("=")
+        for word in old.split(","):
+            if not sign or not word.strip() or not new.strip() or word.strip() in names:
+                raise ConfigError(f"'{rule}' is no rule for cameras, or a second one; write 1,2=A 3,4=B")
+            names[word.strip()] = new.strip()
+    unknown = sorted({s.camera for s in manifest.samples} - names.keys(), key=natural_key)
+    if unknown:
+        raise DataError(f"no rule names camera '{unknown[0]}' of the paths; add '{unknown[0]}=...'")
+    return manifest.with_samples(replace(s, camera=names[s.camera]) for s in manifest.samples)
+
+
+def _range(key: str, text: str | None, count: int) -> range:
+    if text is None:
+        return range(0)
     start, colon, stop = text.partition(":")
     try:
         first, last = int(start or 0), int(stop) if stop else count
     except ValueError:
         first, last, colon = 0, 0, ""
-    if not colon or not 0 <= first < last:
+    if not colon or not 0 <= first <= last:
         raise ConfigError(f"{key}_identities must be START:STOP, for example 0:150, not '{text}'")
     if last > count:
         raise DataError(f"{key}_identities {text}: the source has only {count} identities")

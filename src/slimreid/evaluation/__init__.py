@@ -1,26 +1,26 @@
 """Measuring retrieval: mAP, CMC, mINP, ROC, intervals and re-ranking, in bounded memory."""
 
-from slimreid.evaluation.bootstrap import Interval, PairedDifference, bootstrap_map, paired_bootstrap
-from slimreid.evaluation.camera_pairs import CameraPairs, camera_pair_map
-from slimreid.evaluation.chance import chance_map
-from slimreid.evaluation.metrics import evaluate_retrieval
-from slimreid.evaluation.rerank import KReciprocal, RerankedScores
-from slimreid.evaluation.result import RetrievalResult
-from slimreid.evaluation.roc import FALSE_MATCH_RATES, OperatingPoint, ScoreHistogram
+from slimreid.evaluation.metrics.bootstrap import Interval, PairedDifference, bootstrap_map, paired_bootstrap
+from slimreid.evaluation.metrics.camera_pairs import CameraPairs, camera_pair_map
+from slimreid.evaluation.metrics.labels import Labels
+from slimreid.evaluation.metrics.rerank import KReciprocal, RerankedScores
+from slimreid.evaluation.metrics.result import RetrievalResult
+from slimreid.evaluation.metrics.retrieval import evaluate_retrieval
+from slimreid.evaluation.metrics.roc import FALSE_MATCH_RATES, OperatingPoint, RocCurve
 
 __all__ = [
     "FALSE_MATCH_RATES",
     "CameraPairs",
     "Interval",
     "KReciprocal",
+    "Labels",
     "OperatingPoint",
     "PairedDifference",
     "RerankedScores",
     "RetrievalResult",
-    "ScoreHistogram",
+    "RocCurve",
     "bootstrap_map",
     "camera_pair_map",
-    "chance_map",
     "evaluate_retrieval",
     "paired_bootstrap",
 ]

@@ -1,10 +1,11 @@
 """Backbones and re-identification models."""
 
-from slimreid.models.pretrained import load_pretrained
-from slimreid.models.reid_model import ReIDModel, ReIDOutput
-from slimreid.models.sizes import SIZES, ViTConfig, vit_config
-from slimreid.models.tokens import TokenState
-from slimreid.models.vit import ViT, ViTOutput
+from slimreid.backbones.pretrained import load_pretrained
+from slimreid.backbones.tokens import TokenState
+from slimreid.backbones.vit import ViT, ViTOutput
+from slimreid.config.backbones import SIZES, ViTConfig, vit_config
+from slimreid.models.output import ReIDOutput
+from slimreid.models.reid_model import ReIDModel
 
 __all__ = [
     "SIZES",

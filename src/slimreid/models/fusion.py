@@ -1,4 +1,4 @@
-"""DeMo's fusion, which slimming replaces: hierarchical decoupling (HDM) and mixture of experts (ATMoE).
+"""DeMo's fusion of modalities: hierarchical decoupling (HDM) and mixture of experts (ATMoE).
 
 Both are written for any set of modalities: there is one query, and one expert per head, for each
 non-empty subset, in the order of `all_subsets` (r, n, t, rn, rt, nt, rnt for three).
@@ -6,14 +6,15 @@ non-empty subset, in the order of `all_subsets` (r, n, t, rn, rt, nt, rnt for th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from slimreid.backbones.layers import quick_gelu
 from slimreid.errors import ConfigError
 from slimreid.modalities import all_subsets, subset_name
-from slimreid.models.layers import quick_gelu
 
 
 class HDM(nn.Module):
@@ -37,29 +38,34 @@ class HDM(nn.Module):
         members = [[self.modalities.index(m) for m in subset] for subset in self.subsets]
         return torch.stack([present[:, m].any(1) for m in members], 1)
 
-    def forward(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
-        """tokens (B, M, 1 + N, C) = [global ; patches] of each modality -> (B, S, C), zero where absent."""
+    def forward(self, tokens: Tensor, present: Tensor | None = None, size: Tensor | None = None) -> Tensor:
+        """tokens (B, M, T, C) = [global ; patches] of each modality -> (B, S, C), zero where absent.
+
+        `present` (B, M) bool, None for all. With `size` (B, M, T) a token counts as so many patches.
+        """
         B, M, T, C = tokens.shape
         features = []
         for query, subset, attention in zip(self.queries, self.subsets, self.attention.values(), strict=True):
             members = [self.modalities.index(name) for name in subset]
             keys = tokens[:, members].flatten(1, 2)  # (B, |subset|·T, C)
+            mask = None if size is None else size[:, members].flatten(1, 2).to(keys.dtype).log()
             if present is None:
-                features.append(_attend(attention, query, keys, None))
+                features.append(_attend(attention, query, keys, mask))
                 continue
             rows = present[:, members].any(1)
             absent = ~present[:, members].repeat_interleave(T, 1)
-            some = _attend(attention, query, keys[rows], absent[rows])
+            mask = absent if mask is None else mask.masked_fill(absent, -math.inf)
+            some = _attend(attention, query, keys[rows], mask[rows])
             features.append(keys.new_zeros(B, C).index_put((rows,), some.to(keys.dtype)))
         return torch.stack(features, dim=1)
 
 
-def _attend(attention: nn.Module, query: Tensor, keys: Tensor, absent: Tensor | None) -> Tensor:
-    """One query (1, C) over keys (B, T, C) -> (B, C); `absent` (B, T) keys are not looked at."""
+def _attend(attention: nn.Module, query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
+    """One query (1, C) over keys (B, T, C) -> (B, C); mask (B, T): true is hidden, or added to the logits."""
     q = query.expand(len(keys), 1, -1)
     if not len(keys):
         return keys.new_zeros(0, keys.shape[-1])
-    out: Tensor = attention(q, keys, keys, key_padding_mask=absent, need_weights=False)[0]
+    out: Tensor = attention(q, keys, keys, key_padding_mask=mask, need_weights=False)[0]
     return out[:, 0]
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from slimreid.models.layers import quick_gelu
+from slimreid.backbones.layers import quick_gelu
 
 
 class GlobalLocal(nn.Module):
@@ -63,11 +63,11 @@ class HeadSet(nn.ModuleDict):
         return cast(BNNeckHead, self[name.replace(".", "_")])
 
     def after_necks(
-        self, branch: str, blocks: Tensor, present: Tensor | None, absent_weight: float = 1.0
+        self, branch: str, blocks: Tensor, present: Tensor | None, missing_fill_scale: float = 1.0
     ) -> Tensor:
         """Blocks (B, S, D) after the one BNNeck of a branch, or after that of each of its S modalities."""
         if branch in self.names:
-            filled = join_blocks(blocks, present, normalise=False, absent_weight=absent_weight)
+            filled = join_blocks(blocks, present, normalise=False, missing_fill_scale=missing_fill_scale)
             joined: Tensor = self.head(branch).neck(filled)
             return joined.view_as(blocks)
         necks = [self.head(name).neck for name in self.names if name.startswith(f"{branch}.")]
@@ -92,11 +92,11 @@ def fill_absent(blocks: Tensor, present: Tensor, weight: float = 1.0) -> Tensor:
 
 
 def join_blocks(
-    blocks: Tensor, present: Tensor | None, normalise: bool, absent_weight: float = 1.0
+    blocks: Tensor, present: Tensor | None, normalise: bool, missing_fill_scale: float = 1.0
 ) -> Tensor:
     """Blocks (B, S, C) to one feature (B, S·C), filled where `present` (B, S) is false."""
     if normalise:
         blocks = F.normalize(blocks, dim=-1)
     if present is not None:
-        blocks = fill_absent(blocks, present, absent_weight)
+        blocks = fill_absent(blocks, present, missing_fill_scale)
     return blocks.flatten(1)

@@ -1,4 +1,4 @@
-"""What a model says of a batch, and the names of its features."""
+"""What a model says of a batch."""
 
 from __future__ import annotations
 
@@ -6,14 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from slimreid.slimming import Slimmed
-
-ORIGINAL, SLIMMED, FUSED, BOTH = "original", "slimmed", "fused", "both"
-
-
-def second_branch(fusion: str) -> str | None:
-    """Name of the second branch that a kind of fusion makes: `slimmed`, `fused`, or None for `none`."""
-    return {"none": None, "sdtps": SLIMMED}.get(fusion, FUSED)
+from slimreid.token_reduction.reduced_tokens import ReducedTokens
 
 
 @dataclass
@@ -32,9 +25,9 @@ class ReIDOutput:
     valid: dict[str, Tensor] = field(default_factory=dict)
     """(B,) bool: the rows that count, for heads of a modality that some samples lack."""
     ratio_loss: Tensor | None = None
-    """Ratio loss of the slimming, if asked for."""
-    slimmed: Slimmed | None = None
-    """On request: tokens, choices of patches (one per stage inside the backbone) and merge weights, each
+    """Weighted ratio loss of the token reduction, if asked for."""
+    reduced: ReducedTokens | None = None
+    """On request: tokens, selections of patches (one per stage in the backbone) and merge weights, each
     (B, M, ...)."""
     present: Tensor | None = None
     """(B, M) bool: what was computed; None = everything."""

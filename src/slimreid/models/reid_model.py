@@ -1,39 +1,42 @@
-"""The whole model: one backbone for all spectra, fusion or slimming, heads."""
+"""The whole model: one backbone for all modalities, token reduction, fusion, heads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from slimreid.backbones.vit import ViT, ViTOutput
+from slimreid.config.model import BOTH, FUSED, ORIGINAL, SLIMMED, ReIDOptions
+from slimreid.data.batches import ModalBatch
 from slimreid.errors import ConfigError, ModelError
 from slimreid.models.fusion import HDM, ATMoE
 from slimreid.models.heads import GlobalLocal, HeadSet, fill_absent, join_blocks
-from slimreid.models.inside import InsideSlimmer
-from slimreid.models.output import BOTH, FUSED, ORIGINAL, SLIMMED, ReIDOutput, second_branch
-from slimreid.models.rows import batch_presence, pack_images
-from slimreid.models.vit import ViT, ViTOutput
-from slimreid.slimming import MultiModalSlimmer, Packing, Slimmed, SlimmingOptions, check_names, unpack
-from slimreid.types import ModalBatch
+from slimreid.models.output import ReIDOutput
+from slimreid.token_reduction.after_backbone import AfterBackboneReducer
+from slimreid.token_reduction.in_backbone import InBackboneReducer
+from slimreid.token_reduction.modality_packing import Packing, check_names, pack_images
+from slimreid.token_reduction.reduced_tokens import ReducedTokens
 
-Fusion = Literal["none", "mean", "sdtps", "hdm", "hdm_atmoe"]
-Heads = Literal["direct", "split"]
-Missing = Literal["skip", "zeros"]
-NeckFeature = Literal["before", "after"]
-FUSIONS: tuple[Fusion, ...] = get_args(Fusion)
-
-__all__ = ["BOTH", "FUSED", "FUSIONS", "ORIGINAL", "SLIMMED", "ReIDModel", "ReIDOutput"]
+__all__ = ["BOTH", "FUSED", "ORIGINAL", "SLIMMED", "ReIDModel", "ReIDOutput"]
 
 
 class ReIDModel(nn.Module):
     """Embeds objects seen in any subset of `modalities`; one forward for training and test.
 
-    `missing="skip"` leaves absent modalities out of computation, guidance and features; in test each
-    modality's block of a feature is then L2-normalised and absent blocks are `absent_weight` times the mean
-    of the present ones. `missing="zeros"` computes them from zero images, as earlier code did, and leaves
+    `options.missing="skip"` leaves absent modalities out of computation, guidance and features; in test each
+    modality's block of a feature is then L2-normalised and absent blocks are `missing_fill_scale` times the
+    mean of the present ones. `missing="zeros"` computes them from zero images, as DeMo did, and leaves
     features raw.
+
+    Args:
+        backbone: Encodes the images of all modalities.
+        modalities: Names of the modalities.
+        num_classes: Identities that the heads tell apart while training.
+        options: Token reduction, fusion and heads.
+        merged_tokens: Tokens of the learned merge, where it does not follow from the backbone's patches.
     """
 
     def __init__(
@@ -41,74 +44,62 @@ class ReIDModel(nn.Module):
         backbone: ViT,
         modalities: Sequence[str],
         num_classes: int,
+        options: ReIDOptions | None = None,
         *,
-        fusion: Fusion = "sdtps",
-        heads: Heads = "direct",
-        global_local: bool = False,
-        slimming: SlimmingOptions | None = None,
-        shared_slimmer: bool = False,
         merged_tokens: int | None = None,
-        moe_heads: int = 4,
-        missing: Missing = "skip",
-        absent_weight: float = 0.1,
-        neck_feature: NeckFeature = "before",
-        original_weight: float = 1.0,
-        fusion_weight: float = 1.0,
     ) -> None:
         super().__init__()
         check_names(modalities)
-        _check_choices(num_classes, fusion, heads, missing, neck_feature)
+        if num_classes < 1:
+            raise ConfigError(f"the number of classes must be at least 1, not {num_classes}")
+        self.options = options = options or ReIDOptions()
         self.backbone = backbone
-        self.modalities = tuple(modalities)
-        self.num_classes, self.fusion, self.missing = num_classes, fusion, missing
-        self.neck_feature, self.absent_weight = neck_feature, absent_weight
-        C, M = backbone.config.out_width, len(self.modalities)
-        self.dim = C
-        names = self.modalities
-        self.global_local = nn.ModuleDict({m: GlobalLocal(C) for m in names if global_local})
-        self.slimmer: MultiModalSlimmer | None = None
-        self.inside: InsideSlimmer | None = None
+        self.modalities = names = tuple(modalities)
+        self.num_classes = num_classes
+        self.dim = C = backbone.config.out_width
+        self.global_local = nn.ModuleDict({m: GlobalLocal(C) for m in names if options.global_local})
+        self.after_backbone: AfterBackboneReducer | None = None
+        self.in_backbone: InBackboneReducer | None = None
         self.hdm: HDM | None = None
         self.moe: ATMoE | None = None
-        blocks = M
-        options = slimming or SlimmingOptions()
-        if fusion == "sdtps" and options.where == "inside":
-            self.inside = InsideSlimmer(backbone, names, options, shared=shared_slimmer)
-        elif fusion == "sdtps":
+        if options.reduction == "in_backbone":
+            self.in_backbone = InBackboneReducer(backbone, names, options.in_backbone)
+        elif options.reduction == "after_backbone":
             patches = backbone.grid[0] * backbone.grid[1]
-            self.slimmer = MultiModalSlimmer(
-                C, names, options, num_patches=patches, merged_tokens=merged_tokens, shared=shared_slimmer
+            self.after_backbone = AfterBackboneReducer(
+                C, names, options.after_backbone, num_patches=patches, merged_tokens=merged_tokens
             )
-        elif fusion in ("hdm", "hdm_atmoe"):
+        blocks = len(names)
+        if options.fusion in ("hdm", "hdm_atmoe"):
             self.hdm = HDM(C, names)
             blocks = len(self.hdm.subsets)
-            self.moe = ATMoE(C, blocks, moe_heads) if fusion == "hdm_atmoe" else None
-        widths = {ORIGINAL: M * C} if heads == "direct" else {f"{ORIGINAL}.{m}": C for m in names}
-        if self.second:
-            widths[self.second] = blocks * C
+            self.moe = ATMoE(C, blocks, options.moe_heads) if options.fusion == "hdm_atmoe" else None
+        self.sizes = {ORIGINAL: len(names) * C, **({self.second: blocks * C} if self.second else {})}
+        """Channels of each feature."""
+        widths = dict(self.sizes)
+        if options.heads == "split":
+            widths = {f"{ORIGINAL}.{m}": C for m in names} | {
+                n: w for n, w in widths.items() if n != ORIGINAL
+            }
         self.heads = HeadSet(widths, num_classes)
         self.head_names = self.heads.names
-        self.sizes = {ORIGINAL: M * C, **({self.second: blocks * C} if self.second else {})}
         self.sizes[BOTH] = sum(self.sizes.values())
+        self.branch_weights = {ORIGINAL: options.original_weight}
+        if self.second:
+            self.branch_weights[self.second] = options.fusion_weight
         self.gather: Callable[[Tensor], Tensor] | None = None
         """Joins tensors of all processes along the batch while training (set by the trainer), so that heads
         and losses see the global batch."""
-        self.branch_weights = {ORIGINAL: original_weight}
-        if self.second:
-            self.branch_weights[self.second] = fusion_weight
 
-    def set_epoch(self, epoch: int, epochs: int | None = None) -> None:
-        """Tell what depends on it which epoch of training this is, from 0, and of how many."""
-        if self.inside is not None:
-            self.inside.set_epoch(epoch)
-        slimmer = self.inside or self.slimmer
-        if slimmer is not None and epochs is not None:
-            slimmer.set_progress(epoch / (epochs - 1) if epochs > 1 else 1.0)
+    def set_epoch(self, epoch: int, epochs: int) -> None:
+        """Set which epoch of training this is, from 0, and of how many: temperatures follow."""
+        if self.after_backbone is not None:
+            self.after_backbone.set_progress(epoch / (epochs - 1) if epochs > 1 else 1.0)
 
     @property
     def second(self) -> str | None:
-        """Name of the second branch: `slimmed`, `fused`, or None without fusion."""
-        return second_branch(self.fusion)
+        """Name of the feature of the second branch: `slimmed`, `fused`, or None without fusion."""
+        return self.options.second
 
     def forward(
         self,
@@ -116,28 +107,29 @@ class ReIDModel(nn.Module):
         cameras: Tensor | None = None,
         present: Tensor | None = None,
         *,
-        with_slimmed: bool = False,
+        with_reduced: bool = False,
         generator: torch.Generator | None = None,
     ) -> ReIDOutput:
         """Embed images {modality: (B, 3, H, W)}, any subset of the model's modalities.
 
         `present` (B, M) bool says which each sample has, in the order of the model's modalities
         (default: all that are given); `cameras` (B,) int64 count from 0. A `ModalBatch` brings all of
-        these. `generator` seeds the noise of the slimming's estimator. Raises `ModelError` when names,
-        types or shapes do not fit, when a sample has no modality, or in training with a single sample.
+        these. `with_reduced` also returns tokens and selections of the token reduction; `generator` seeds
+        its noise. Raises `ModelError` when names, types or shapes do not fit, when a sample has no modality,
+        or in training with a single sample.
         """
         if isinstance(images, ModalBatch):
             cameras = images.camera if cameras is None else cameras
-            present = batch_presence(images, self.modalities) if present is None else present
+            present = images.presence_of(self.modalities) if present is None else present
             images = images.images
-        rows, packing = pack_images(images, present, self.modalities, zeros=self.missing == "zeros")
+        rows, packing = pack_images(images, present, self.modalities, zeros=self.options.missing == "zeros")
         if cameras is not None and (cameras.shape != (packing.batch,) or cameras.dtype != torch.int64):
             raise ModelError(
                 f"cameras must be int64 ({packing.batch},), not {cameras.dtype} {tuple(cameras.shape)}"
             )
-        encoded = self._encode(rows, cameras, packing, generator, with_slimmed)
+        encoded = self._encode(rows, cameras, packing, generator, with_reduced)
         globals_ = self._globals(encoded.global_, encoded.patches, packing)  # (R, C)
-        exists = None if packing.complete else packing.unpack(packing.sample.new_ones(len(rows)) > 0)
+        exists = packing.present()
         blocks, there = self._joined(packing.unpack(globals_), exists)  # (B, M, C)
         if self.training and len(blocks) < 2:
             raise ModelError(
@@ -145,12 +137,13 @@ class ReIDModel(nn.Module):
                 "BatchNorm; call model.eval() to embed"
             )
         output = ReIDOutput({ORIGINAL: self._feature(ORIGINAL, blocks, there)}, present=there)
+        reduced = self._reduce(encoded, globals_, packing, generator)
         if self.second:
-            second, slimmed, some = self._second(encoded, globals_, packing, exists, generator)
+            second, some = self._fuse(encoded.patches, reduced, globals_, packing, exists)
             output.features[self.second] = self._feature(self.second, second, some)
-            if slimmed is not None:
-                output.ratio_loss = slimmed.ratio_loss
-                output.slimmed = unpack(slimmed, packing) if with_slimmed else None
+        if reduced is not None:
+            output.ratio_loss = self._ratio_loss(reduced)
+            output.reduced = reduced.unpack(packing) if with_reduced else None
         output.features[BOTH] = torch.cat(list(output.features.values()), dim=1)
         if self.training:
             self._classify(output, blocks, there)
@@ -185,60 +178,75 @@ class ReIDModel(nn.Module):
         generator: torch.Generator | None,
         trace: bool,
     ) -> ViTOutput:
-        """Images of all rows through the backbone, with fewer and fewer patches if slimmed inside."""
-        backbone = self.backbone
-        of_rows = None if cameras is None else cameras[packing.sample]
-        encoded: ViTOutput
-        if self.inside is None:
-            # Attention is a source of slimming behind the backbone too: that of the last block.
-            watched = self.slimmer is not None and "attention" in self.slimmer.options.used
-            encoded = backbone(rows, of_rows, None, (backbone.config.depth - 1,) if watched else ())
-        else:
+        """Images of all rows through the backbone, with token reduction in it if there is one."""
+        backbone, hook = self.backbone, None
+        attention_blocks: tuple[int, ...] = ()
+        if self.in_backbone is not None:
             height, width = backbone.config.grid((rows.shape[2], rows.shape[3]))
-            between = self.inside.between(packing, height * width, generator=generator, trace=trace)
-            encoded = backbone(rows, of_rows, between, self.inside.watched)
+            hook = self.in_backbone.block_hook(packing, height * width, generator=generator, trace=trace)
+            attention_blocks = self.in_backbone.attention_blocks
+        elif self.after_backbone is not None and "attention" in self.after_backbone.options.score_terms:
+            attention_blocks = (backbone.config.depth - 1,)
+        of_rows = None if cameras is None else cameras[packing.sample]
+        encoded: ViTOutput = backbone(rows, of_rows, hook, attention_blocks)
         return encoded
 
-    def _second(
+    def _reduce(
+        self, encoded: ViTOutput, globals_: Tensor, packing: Packing, generator: torch.Generator | None
+    ) -> ReducedTokens | None:
+        """The tokens (R, T, C) that are left, or None without token reduction."""
+        if self.in_backbone is not None:
+            return self.in_backbone.tokens(encoded)
+        if self.after_backbone is None:
+            return None
+        attention = None if encoded.state is None else encoded.state.attention
+        if attention is not None:
+            attention = attention[:, self.backbone.config.prefix :]
+        return self.after_backbone.reduce_rows(
+            encoded.patches, globals_, packing, attention=attention, generator=generator
+        )
+
+    def _ratio_loss(self, reduced: ReducedTokens) -> Tensor | None:
+        """The ratio loss over the rows of all processes, where it has a weight."""
+        share, reducer = reduced.kept_share, self.after_backbone
+        if share is None or reducer is None or not reducer.options.ratio_loss_weight:
+            return None
+        return reducer.ratio_loss(share if self.gather is None else self.gather(share))
+
+    def _fuse(
         self,
-        encoded: ViTOutput,
+        patches: Tensor,
+        reduced: ReducedTokens | None,
         globals_: Tensor,
         packing: Packing,
         present: Tensor | None,
-        generator: torch.Generator | None,
-    ) -> tuple[Tensor, Slimmed | None, Tensor | None]:
-        """Blocks (B, S, C) of the second branch, how they were slimmed, and which blocks exist (B, S)."""
-        patches = encoded.patches
+    ) -> tuple[Tensor, Tensor | None]:
+        """Blocks (B, S, C) of the second branch, and which of them exist (B, S)."""
         if self.hdm is None:
-            slimmed = None
-            if self.slimmer is not None:
-                attention = None if encoded.state is None else encoded.state.attention
-                if attention is not None:
-                    attention = attention[:, self.backbone.config.prefix :]
-                slimmed = self.slimmer.slim_rows(
-                    patches, globals_, packing, attention=attention, generator=generator
-                )
-            elif self.inside is not None:
-                slimmed = self.inside.finish(encoded, packing)
-            pooled = patches.mean(dim=1) if slimmed is None else slimmed.pooled()
-            blocks, there = self._joined(packing.unpack(pooled), present)
-            return blocks, slimmed, there
-        tokens = packing.unpack(torch.cat([globals_[:, None], patches], dim=1))
+            pooled = patches.mean(dim=1) if reduced is None else reduced.pooled()
+            return self._joined(packing.unpack(pooled), present)
+        tokens, size = patches, None
+        if reduced is not None:
+            tokens = reduced.tokens
+            if reduced.size is not None:  # the global token counts once
+                size = packing.unpack(F.pad(reduced.size, (1, 0), value=1.0))
+        tokens = packing.unpack(torch.cat([globals_[:, None], tokens], dim=1))
         subsets = None if present is None else self.hdm.subset_presence(present)
-        blocks, there = self._joined(self.hdm(tokens, present), subsets)
+        blocks, there = self._joined(self.hdm(tokens, present, size), subsets)
         if self.moe is None:
-            return blocks, None, there
-        filled = blocks if there is None else fill_absent(blocks, there)
-        return self.moe(filled), None, None
+            return blocks, there
+        return self.moe(blocks if there is None else fill_absent(blocks, there)), None
 
     def _feature(self, branch: str, blocks: Tensor, exists: Tensor | None) -> Tensor:
         """Blocks (B, S, D) of a branch to its feature (B, S·D); in test after the BNNeck if asked for."""
-        weight = self.absent_weight
+        weight = self.options.missing_fill_scale
         if self.training:
-            return join_blocks(blocks, exists, normalise=False, absent_weight=weight)
-        if self.neck_feature == "after":
+            return join_blocks(blocks, exists, normalise=False, missing_fill_scale=weight)
+        if self.options.neck_feature == "after":
             blocks = self.heads.after_necks(branch, blocks, exists, weight)
-        return join_blocks(blocks, exists, normalise=self.missing == "skip", absent_weight=weight)
+        return join_blocks(
+            blocks, exists, normalise=self.options.missing == "skip", missing_fill_scale=weight
+        )
 
     def _classify(self, output: ReIDOutput, blocks: Tensor, exists: Tensor | None) -> None:
         """Run every head on its feature."""
@@ -254,13 +262,3 @@ class ReIDModel(nn.Module):
                     continue
             output.head_features[name] = feature
             output.neck_features[name], output.logits[name] = self.heads.head(name)(feature, valid)
-
-
-def _check_choices(num_classes: int, fusion: str, heads: str, missing: str, neck_feature: str) -> None:
-    """Raise `ConfigError` for a choice that is unknown."""
-    if num_classes < 1:
-        raise ConfigError(f"the number of classes must be at least 1, not {num_classes}")
-    if fusion not in FUSIONS or heads not in get_args(Heads) or missing not in get_args(Missing):
-        raise ConfigError(f"unknown fusion '{fusion}', heads '{heads}' or missing '{missing}'")
-    if neck_feature not in get_args(NeckFeature):
-        raise ConfigError(f"unknown neck_feature '{neck_feature}'; use 'before' or 'after'")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -11,16 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slimreid.config import Config, ModelConfig
-from slimreid.data.codebook import Codebook
+from slimreid.config.backbones import vit_config
+from slimreid.data.batches import ModalBatch
+from slimreid.data.label_encoder import LabelEncoder
+from slimreid.devices import Precision, autocast
 from slimreid.errors import ConfigError, ModelError
-from slimreid.loading import LoadedModel, ModelCard, assemble, read_model
+from slimreid.inference.load import LoadedModel, assemble
+from slimreid.inference.model_file import ModelCard, read_model
 from slimreid.models.reid_model import ORIGINAL, ReIDModel, ReIDOutput
-from slimreid.models.rows import batch_presence
-from slimreid.models.sizes import vit_config
-from slimreid.precision import Precision, autocast
-from slimreid.training.distributed import Processes, on_main
-from slimreid.training.start import PER_MODALITY, find_source
-from slimreid.types import ModalBatch
+from slimreid.training.distributed.processes import Processes, on_main
+from slimreid.training.warm_start import find_source
 
 OPTION = "train.teacher"
 Kind = Literal["feature", "relation"]
@@ -61,7 +62,7 @@ def compared_branches(
     follows nothing.
     """
     names = [ORIGINAL] if student.original_weight else []
-    per_modality = [model.fusion in PER_MODALITY for model in (student, teacher)]
+    per_modality = [model.fusion == "mean" for model in (student, teacher)]
     demo = [model.fusion in ("hdm", "hdm_atmoe") for model in (student, teacher)]
     alike = all(per_modality) or (all(demo) and tuple(modalities) == tuple(known))
     if student.second and alike and student.fusion_weight:
@@ -116,7 +117,7 @@ class Distillation:
     ) -> None:
         self.student, self.teacher = student, teacher.eval().requires_grad_(False)
         # The student's features have not been through a neck either.
-        self.teacher.neck_feature = "before"
+        self.teacher.options = replace(teacher.options, neck_feature="before")
         self.branches, self.precision = tuple(branches), precision
         self.distance = feature_distance if kind == "feature" else relation_distance
         self.cameras = cameras
@@ -131,7 +132,7 @@ class Distillation:
         device = batch.identity.device
         with torch.no_grad(), autocast(self.precision, device):
             target = self.teacher(batch, self.cameras[batch.camera]).features
-        present = batch_presence(batch, self.student.modalities)
+        present = batch.presence_of(self.student.modalities)
         if gather is not None:
             present = gather(present)
         found = []
@@ -167,7 +168,7 @@ def load_teacher(path: str, device: torch.device, processes: Processes) -> Loade
 
 
 def make_distillation(
-    config: Config, student: ReIDModel, codebook: Codebook, processes: Processes
+    config: Config, student: ReIDModel, label_encoder: LabelEncoder, processes: Processes
 ) -> Distillation | None:
     """What `config` asks the student to follow; None without a teacher. Raises `ConfigError`."""
     if not config.train.teacher:
@@ -175,7 +176,7 @@ def make_distillation(
     loaded = load_teacher(config.train.teacher, processes.device, processes)
     check_teacher(loaded.card, config, student.modalities)
     numbers = {name: number for number, name in enumerate(loaded.cameras)}
-    cameras = [numbers.get(name, -1) for name in codebook.trained_cameras]
+    cameras = [numbers.get(name, -1) for name in label_encoder.trained_cameras]
     return Distillation(
         student,
         loaded.model,

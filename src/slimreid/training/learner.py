@@ -14,15 +14,19 @@ import torch
 from torch import Tensor
 
 from slimreid.config import Config
-from slimreid.data.dropout import drop_from_batch
+from slimreid.data.augment.modality_dropout import drop_from_batch
+from slimreid.data.batches import ModalBatch
 from slimreid.data.loader import BatchLoader
 from slimreid.data.sampler import IdentitySampler
 from slimreid.errors import TrainingError
-from slimreid.loading import load_state
+from slimreid.inference.load import load_state
 from slimreid.models.build import build_model
-from slimreid.training.checkpoint import Checkpoint, flatten_optimizer, restore_optimizer
+from slimreid.training.callbacks.base import StepReport
+from slimreid.training.checkpoint.optimizer_state import flatten_optimizer, restore_optimizer
+from slimreid.training.checkpoint.state import Checkpoint
 from slimreid.training.distillation import make_distillation
-from slimreid.training.distributed import (
+from slimreid.training.distributed.failures import not_finite, what_is_left
+from slimreid.training.distributed.processes import (
     Processes,
     StoppedByMainError,
     gather_objects,
@@ -32,15 +36,12 @@ from slimreid.training.distributed import (
     wrap,
 )
 from slimreid.training.ema import EMA, UPDATES
-from slimreid.training.failures import not_finite, what_is_left
+from slimreid.training.environment import seed_step
 from slimreid.training.losses import DISTILL, IDENTITY, RATIO, TOTAL, ReIDLoss
 from slimreid.training.optimizer import make_optimizer
-from slimreid.training.records import StepReport
 from slimreid.training.schedule import LRSchedule
-from slimreid.training.seeding import seed_step
-from slimreid.training.start import start_from
 from slimreid.training.step import ACCURACY, BatchLosses, Updater
-from slimreid.types import ModalBatch
+from slimreid.training.warm_start import init_from
 
 logger = logging.getLogger(__name__)
 
@@ -65,23 +66,23 @@ class Learner:
         restored: bool = False,
     ) -> None:
         self.config, self.loader, self.processes = config, loader, processes
-        device, codebook = processes.device, loader.dataset.codebook
+        device, label_encoder = processes.device, loader.dataset.label_encoder
         torch.manual_seed(config.seed)
         self.model = build_model(
             config.model,
             config.transforms.size,
             loader.dataset.modalities,
-            codebook.num_classes,
-            codebook.num_cameras,
-            load_weights=not restored and not config.train.start_from,
+            label_encoder.num_classes,
+            label_encoder.num_cameras,
+            load_weights=not restored and not config.train.init_from,
         ).to(device)
-        if config.train.start_from and not restored:
-            start_from(self.model, config.train.start_from, codebook, processes)
+        if config.train.init_from and not restored:
+            init_from(self.model, config.train.init_from, label_encoder, processes)
         self.optimizer = make_optimizer(self.model, config.optim)
         self.schedule = LRSchedule(self.optimizer, config.optim, config.train.epochs)
         self.ema = EMA(self.model, config.optim.ema) if config.optim.ema else None
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.train.precision == "fp16")
-        distillation = make_distillation(config, self.model, codebook, processes)
+        distillation = make_distillation(config, self.model, label_encoder, processes)
         if config.train.compile:
             for model in (self.model, *([distillation.teacher] if distillation else [])):
                 model.backbone.compile(backend=compile_backend)

@@ -1,7 +1,7 @@
 """What training minimises, as named scalars.
 
 Per head, `identity_weight · cross-entropy + metric_weight · metric`, times the weight of the head's
-branch; the heads are added, and on top the ratio loss of the slimming and `distill_weight · distill`.
+branch; the heads are added, and on top the ratio loss of the token reduction and `distill_weight · distill`.
 """
 
 from __future__ import annotations

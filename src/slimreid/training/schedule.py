@@ -31,7 +31,7 @@ def lr_at(group_lr: float, epoch: float, epochs: int, config: OptimConfig) -> fl
         return start + (group_lr - start) * epoch / config.warmup_epochs
     if config.schedule == "multistep":
         return float(group_lr * config.gamma ** sum(epoch >= m for m in config.milestones))
-    end = config.final * config.lr
+    end = config.min_lr_ratio * config.lr
     done = (epoch - config.warmup_epochs) / max(1, epochs - config.warmup_epochs)
     return end + (group_lr - end) * (1 + math.cos(math.pi * done)) / 2
 

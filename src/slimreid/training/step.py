@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from slimreid.config import OptimConfig
+from slimreid.data.batches import ModalBatch
+from slimreid.devices import Precision, autocast
 from slimreid.models.reid_model import ReIDModel, ReIDOutput
-from slimreid.precision import Precision, autocast
 from slimreid.training.distillation import Distillation
 from slimreid.training.ema import EMA
 from slimreid.training.losses import TOTAL, ReIDLoss, accuracy
-from slimreid.types import ModalBatch
 
 Gather = Callable[[Tensor], Tensor]
 ACCURACY = "accuracy"
@@ -51,20 +51,11 @@ class BatchLosses(nn.Module):
         identity = batch.identity
         if self.gather is not None:
             identity = self.gather(identity)
-            if output.ratio_loss is not None:
-                output.ratio_loss = self._mean_ratio(output.ratio_loss, batch)
         distill = None if self.distillation is None else self.distillation(batch, output, self.gather)
         losses = self.loss(output, identity, distill)
         named = {name: value.detach().float() for name, value in losses.items()}
         named[ACCURACY] = torch.tensor(accuracy(output, identity), device=device)
         return losses[TOTAL], named
-
-    def _mean_ratio(self, ratio: Tensor, batch: ModalBatch) -> Tensor:
-        """Ratio loss over the rows of all processes: the mean, weighted by how many rows each has."""
-        assert self.gather is not None
-        rows = batch.present.sum() if self.model.missing == "skip" else torch.tensor(batch.present.numel())
-        weights = self.gather(rows.to(ratio.device, torch.float32)[None])
-        return (self.gather(ratio.float()[None]) * weights).sum() / weights.sum()
 
 
 class Updater:

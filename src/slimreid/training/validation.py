@@ -13,14 +13,14 @@ from torch import Tensor
 from slimreid.config import Config
 from slimreid.data.loader import BatchLoader, eval_loader
 from slimreid.data.manifest import Manifest, Sample
-from slimreid.data.splits import place
+from slimreid.data.splits import files_of, place
+from slimreid.devices import Precision
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation import RetrievalResult, evaluate_retrieval
-from slimreid.evaluation.features import embed_batches
-from slimreid.evaluation.parts import SPLITS_OF, Part, files_of, parts_of, retrieval_labels
+from slimreid.evaluation.query_gallery import SPLITS_OF, Part, parts_of, retrieval_labels
+from slimreid.inference.batches import embed_batches
 from slimreid.models.reid_model import ReIDModel
-from slimreid.precision import Precision
-from slimreid.training.distributed import Processes, gather_rows
+from slimreid.training.distributed.processes import Processes, gather_rows
 
 OnBatch = Callable[[int, int], None]
 """Called with (batches done, batches in all)."""
@@ -135,7 +135,7 @@ class Evaluator:
         query = [i for i, s in enumerate(samples) if s.split == first]
         gallery = [i for i, s in enumerate(samples) if s.split == last]
         labels = retrieval_labels(samples, query, gallery, self.manifest.protocol)
-        return evaluate_retrieval(found.features[query], found.features[gallery], **labels)
+        return evaluate_retrieval(found.features[query], found.features[gallery], labels)
 
     def reports(self) -> list[str]:
         """What was dropped for broken files, per part."""

@@ -1,14 +1,15 @@
-"""One look for all figures, in a light and a dark variant, and how they become files.
+"""One look for figures and pages, in a light and a dark variant, and how pictures become files.
 
-Figures are about as wide as a phone shows them, so their letters are read there as they are here. Colours are
-those of Okabe and Ito, which people tell apart whatever colours they see; lines differ in dashes and markers
-too.
+Figures are about as wide as a phone shows them, so their text stays readable there. Colours are those of
+Okabe and Ito, which people with colour blindness can tell apart; lines differ in dashes and markers too.
 """
 
 from __future__ import annotations
 
 import io
+import logging
 import re
+import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -23,11 +24,17 @@ from PIL import Image
 
 from slimreid.errors import ConfigError
 from slimreid.files import atomic_write, write_text
+from slimreid.visual.fonts import families
+
+logger = logging.getLogger(__name__)
 
 WIDTH = 5.2
 """Inches: at 12-point letters, a phone of 360 pixels shows them at about 12 pixels."""
 DPI = 160
+HEAT = "viridis"
+"""Colour map of heat maps; its numbers are readable on light and on dark pages."""
 _DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)), (0, (4, 1, 1, 1, 1, 1)))
+_NO_GLYPH = r"Glyph .* missing from"
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 
 
@@ -37,7 +44,9 @@ class Look:
 
     name: str
     paper: str
-    """Behind everything."""
+    """Background."""
+    card: str
+    """Background of buttons, tiles and code."""
     ink: str
     faint: str
     """Captions and ticks."""
@@ -47,10 +56,16 @@ class Look:
     wrong: str
     accent: str
     """What the eye should find first, such as the chosen epoch."""
+    note: str
+    """Background of warnings."""
     series: tuple[str, ...]
     """One per run or loss."""
-    heat: str
-    """Colour map of heat maps, whose low end is near the paper."""
+
+    def colours(self) -> dict[str, str]:
+        """Name of each colour, as the style sheet calls it -> its value."""
+        plain = ("paper", "card", "ink", "faint", "edge", "right", "wrong", "accent", "note")
+        numbered = {f"series-{k}": colour for k, colour in enumerate(self.series)}
+        return {name: getattr(self, name) for name in plain} | numbered
 
     def drawing(self) -> AbstractContextManager[None]:
         """Settings under which figures of this look are drawn and written."""
@@ -73,6 +88,7 @@ class Look:
                 "grid.color": self.edge,
                 "grid.linewidth": 0.7,
                 "text.color": self.ink,
+                "text.parse_math": False,  # names may have dollar signs
                 "xtick.color": self.faint,
                 "ytick.color": self.faint,
                 "xtick.labelcolor": self.ink,
@@ -85,7 +101,7 @@ class Look:
                 "lines.markersize": 5.5,
                 "hatch.linewidth": 1.5,
                 "font.size": 11,
-                "font.family": "sans-serif",
+                "font.family": list(families()),
                 # Verdana has the same widths, so labels fit where DejaVu is not installed.
                 "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
                 "svg.fonttype": "none",
@@ -97,26 +113,28 @@ class Look:
 LIGHT = Look(
     name="light",
     paper="#ffffff",
+    card="#f6f7f8",
     ink="#202226",
-    faint="#6b7078",
+    faint="#626770",
     edge="#d6d8da",
     right="#0072b2",
     wrong="#d55e00",
     accent="#b34d00",
+    note="#fff4e5",
     series=("#0072b2", "#d55e00", "#009e73", "#b0568c", "#8a6d00", "#4b4f57"),
-    heat="YlGnBu",
 )
 DARK = Look(
     name="dark",
     paper="#15181d",
+    card="#1d2127",
     ink="#eceef1",
-    faint="#9aa1ab",
+    faint="#a4abb5",
     edge="#363c45",
     right="#56b4e9",
     wrong="#ff9a4d",
     accent="#ffb86b",
+    note="#3a2b17",
     series=("#56b4e9", "#ff9a4d", "#3ccf9f", "#e79ac5", "#e6cf4a", "#b9bec7"),
-    heat="viridis",
 )
 LOOKS: dict[str, Look] = {look.name: look for look in (LIGHT, DARK)}
 
@@ -126,7 +144,7 @@ def new_axes(
 ) -> tuple[Figure, list[Axes]]:
     """A figure with a grid of axes, row by row; `width` and `height` in inches.
 
-    Must be called under `look.drawing()`. The figure belongs to nobody: there is nothing to close.
+    Must be called under `look.drawing()`. It is not registered with pyplot, so there is nothing to close.
     """
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
@@ -149,6 +167,11 @@ def marker(number: int) -> str:
     return _MARKERS[number % len(_MARKERS)]
 
 
+def legend_name(name: str) -> str:
+    """A name as a label that the legend shows; matplotlib leaves out those that begin with an underscore."""
+    return f"\u2060{name}" if name.startswith("_") else name
+
+
 def absent_box(axes: Axes, look: Look, text: str) -> None:
     """Fill axes with a hatched, labelled box: what should be here does not exist."""
     axes.set(xticks=[], yticks=[], xlim=(0, 1), ylim=(0, 1))
@@ -165,13 +188,13 @@ def check_names(given: Sequence[str], what: str) -> None:
         raise ConfigError(f"{what}: nothing to draw; give at least one run")
 
 
-def svg_text(figure: Figure, *, transparent: bool = False) -> str:
+def svg_text(figure: Figure) -> str:
     """A figure as an <svg> element with its text as text; the same figure gives the same bytes."""
     buffer = io.StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "slimreid"}):
-        figure.savefig(
-            buffer, format="svg", transparent=transparent, metadata={"Date": None, "Creator": None}
-        )
+    settings = matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "slimreid"})
+    with settings, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _NO_GLYPH)  # whoever shows the file has more fonts
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
     return text.strip() + "\n"
@@ -181,7 +204,11 @@ def png_bytes(picture: Figure | Image.Image, dpi: int = DPI) -> bytes:
     """A figure or an image as PNG."""
     buffer = io.BytesIO()
     if isinstance(picture, Figure):
-        picture.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.filterwarnings("default", _NO_GLYPH)
+            picture.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+        if any(re.match(_NO_GLYPH, str(warning.message)) for warning in caught):
+            logger.warning("no installed font has all letters of this picture; install Noto Sans CJK")
     else:
         picture.save(buffer, format="PNG", optimize=True)
     return buffer.getvalue()

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from concurrent.futures import as_completed
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 
-from slimreid.console import progress as progress_bar
-from slimreid.data.synthetic.identity import Identity, draw_identities
+from slimreid.data.synthetic.objects.identity import Identity, draw_identities
 from slimreid.data.synthetic.options import SynthOptions
 from slimreid.data.synthetic.render import render_sample
-from slimreid.errors import ConfigError, DataError
+from slimreid.data.workers import worker_pool
+from slimreid.errors import ConfigError
+from slimreid.files import new_folder
 from slimreid.modalities import NIR, RGB, TIR
+from slimreid.progress import progress as progress_bar
 
 SPLIT_FOLDERS = {"train": "train_171", "test": "test"}
 MODALITY_FOLDERS = {RGB: "RGB", NIR: "NI", TIR: "TI"}
@@ -40,39 +39,26 @@ def generate_world(
     terminal). The folder appears under its name only when it is complete. Raises `DataError` when
     `out` exists and is not empty.
     """
+    with new_folder(Path(out)) as folder:
+        return write_world(folder, options, workers, progress)
+
+
+def write_world(
+    folder: Path, options: SynthOptions, workers: int | None = None, progress: bool | None = None
+) -> int:
+    """Write a world into an empty folder and return the number of samples; see `generate_world`."""
     if workers is not None and workers < 1:
         raise ConfigError(f"workers must be at least 1, not {workers}")
     identities = draw_identities(options)
     tasks = list(product(identities, range(1, options.cameras + 1)))
     count = len(tasks) * options.images_per_camera
-    with _complete_or_nothing(Path(out)) as folder:
-        for split, modality in product(SPLIT_FOLDERS.values(), MODALITY_FOLDERS.values()):
-            (folder / split / modality).mkdir(parents=True)
-        for split in SPLIT_FOLDERS.values():
-            (folder / MASKS / split).mkdir(parents=True)
-        _describe(folder / DESCRIPTION, options, identities)
-        _write_all(folder, options, tasks, workers or os.cpu_count() or 1, progress)
+    for split, modality in product(SPLIT_FOLDERS.values(), MODALITY_FOLDERS.values()):
+        (folder / split / modality).mkdir(parents=True)
+    for split in SPLIT_FOLDERS.values():
+        (folder / MASKS / split).mkdir(parents=True)
+    _describe(folder / DESCRIPTION, options, identities)
+    _write_all(folder, options, tasks, workers or os.cpu_count() or 1, progress)
     return count
-
-
-@contextmanager
-def _complete_or_nothing(out: Path) -> Iterator[Path]:
-    """A temporary folder beside `out` that takes its name when the work succeeded and vanishes otherwise."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise DataError(f"{out} exists and is not an empty folder; choose another folder or remove it first")
-    out = out.absolute()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(f".{out.name}.partial-{os.getpid()}")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    try:
-        yield partial
-        if out.exists():
-            out.rmdir()
-        partial.rename(out)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
 
 
 def _write_all(
@@ -87,15 +73,11 @@ def _write_all(
         for task in progress_bar(tasks, _WORK, show=progress):
             _write_samples(folder, options, *task)
         return
-    with ProcessPoolExecutor(workers) as pool:
+    with worker_pool(workers) as pool:
         # Submitted before the bar starts its thread, so that no process is forked beside a running thread.
         futures = [pool.submit(_write_samples, folder, options, *task) for task in tasks]
-        try:
-            for future in progress_bar(as_completed(futures), _WORK, len(tasks), progress):
-                future.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+        for future in progress_bar(as_completed(futures), _WORK, len(tasks), progress):
+            future.result()
 
 
 def _write_samples(folder: Path, options: SynthOptions, identity: Identity, camera: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slimreid.data.synthetic.nuisances import Nuisances, nuisances
+from slimreid.data.synthetic.scenery.nuisances import Nuisances, nuisances
 from slimreid.errors import ConfigError
 
 OBJECTS = ("people", "vehicles")

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from slimreid.data.synthetic import scene
-from slimreid.data.synthetic.canvas import MATERIAL, OBJECT, Array
-from slimreid.data.synthetic.clutter import IN_FRONT, LIVELY, STANDING, Rng
-from slimreid.data.synthetic.conditions import Conditions, draw_conditions
-from slimreid.data.synthetic.folds import Folds
-from slimreid.data.synthetic.identity import Identity
-from slimreid.data.synthetic.looks import coats, pick
+from slimreid.data.synthetic.objects.identity import Identity
+from slimreid.data.synthetic.objects.looks import coats, pick
+from slimreid.data.synthetic.objects.people import Pose, paint_person
+from slimreid.data.synthetic.objects.person_looks import PersonShape
+from slimreid.data.synthetic.objects.vehicles import half_extent, paint_vehicle
 from slimreid.data.synthetic.options import SynthOptions
-from slimreid.data.synthetic.people import Pose, paint_person
-from slimreid.data.synthetic.person_looks import PersonShape
-from slimreid.data.synthetic.scene import MARGIN, SUPERSAMPLE, Camera
-from slimreid.data.synthetic.sensor import CORE, SENSORS, shrink, to_bytes
-from slimreid.data.synthetic.vehicles import half_extent, paint_vehicle
+from slimreid.data.synthetic.scenery import scene
+from slimreid.data.synthetic.scenery.canvas import MATERIAL, OBJECT, Array
+from slimreid.data.synthetic.scenery.clutter import IN_FRONT, LIVELY, STANDING, Rng
+from slimreid.data.synthetic.scenery.conditions import Conditions, draw_conditions
+from slimreid.data.synthetic.scenery.folds import Folds
+from slimreid.data.synthetic.scenery.scene import MARGIN, SUPERSAMPLE, Camera
+from slimreid.data.synthetic.scenery.sensor import CORE, SENSORS, shrink, to_bytes
 from slimreid.modalities import TIR
 
 _STREAM = 3

@@ -6,11 +6,12 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from slimreid.data.importing import import_layout
+from slimreid.data.importing.datasets import import_layout
 from slimreid.data.manifest import MANIFEST_NAME, write_manifest
 from slimreid.data.splits import check_share, hold_out_val
-from slimreid.data.synthetic.generate import DESCRIPTION, generate_world
+from slimreid.data.synthetic.generate import DESCRIPTION, write_world
 from slimreid.data.synthetic.options import SynthOptions
+from slimreid.files import new_folder
 
 VAL_IDENTITIES = 0.1
 """Share of the training identities that is held out, unless another is given."""
@@ -21,12 +22,14 @@ def make_world(
 ) -> int:
     """Generate a world below `out` with its manifest and return the number of samples.
 
-    Raises `ConfigError` for a share out of range and `DataError` when `out` exists and is not empty.
+    The folder appears when it is complete. Raises `ConfigError` for a share out of range and `DataError`
+    when `out` exists and is not empty.
     """
     check_share(val_identities)
-    count = generate_world(out, options, workers)
-    manifest, _ = hold_out_val(import_layout(out, "rgbnt201").manifest, val_identities)
-    write_manifest(replace(manifest, origin=f"synthetic {options.objects}"), out / MANIFEST_NAME)
+    with new_folder(out) as folder:
+        count = write_world(folder, options, workers)
+        manifest, _ = hold_out_val(import_layout(folder, "rgbnt201").manifest, val_identities)
+        write_manifest(replace(manifest, origin=f"synthetic {options.objects}"), folder / MANIFEST_NAME)
     return count
 
 

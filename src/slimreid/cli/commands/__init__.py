@@ -1,0 +1,1 @@
+"""What each command does; `slimreid.cli.command_table` lists them."""

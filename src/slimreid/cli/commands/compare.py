@@ -1,0 +1,72 @@
+"""`slimreid compare`: one table of several trained models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from slimreid.cli.console import print_table, say
+from slimreid.cli.options.measuring import CompareOptions
+from slimreid.files import check_writable
+from slimreid.inference.load import LoadedModel, load
+from slimreid.progress import progress
+from slimreid.runs.comparison import Comparison, changed_options, compare_records, group_by_seed
+from slimreid.runs.measure import first_of_each, measure_speeds, run_record
+from slimreid.runs.record import RunRecord, read_record
+from slimreid.runs.tables import caption, cells, check_suffix, headings, write_comparison
+
+SHOWN_OPTIONS = 12
+
+
+def compare(options: CompareOptions) -> None:
+    """Compare trained models in one table, against the first row."""
+    if options.out is not None:
+        check_suffix(options.out)
+        check_writable(options.out)
+    feature, samples = options.feature, options.samples
+    models: dict[str, LoadedModel] = {}
+    records = group_by_seed([_open(model, models) for model in progress(options.models, "reading runs")])
+    comparison = compare_records(records, feature, samples=samples)  # refuses before the speed is measured
+    if models and not options.skip_speed:
+        speeds = _speeds(records, models, options.batch, options.repeats)
+        comparison = compare_records(records, feature, speeds=speeds, samples=samples)
+    print_comparison(comparison)
+    _print_options(changed_options(records))
+    if options.out is not None:
+        write_comparison(options.out, comparison)
+        say(f"written to {options.out}")
+
+
+def _open(run: Path, models: dict[str, LoadedModel]) -> RunRecord:
+    """The record of what a person named; its model, if there is one, is added to `models` by name."""
+    if run.suffix == ".json":
+        return read_record(run)
+    loaded = load(run)
+    record = run_record(run, loaded=loaded)
+    models[record.name] = loaded
+    return record
+
+
+def _speeds(
+    records: Sequence[RunRecord], models: dict[str, LoadedModel], batch: int, repeats: int
+) -> dict[str, float]:
+    chosen = {label: models[r.name] for label, r in first_of_each(records).items() if r.name in models}
+    return measure_speeds(chosen, batch, repeats, lambda rounds: progress(rounds, "measuring speed"))
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """One table, or two where the terminal is too narrow, and what must be known of it."""
+    columns = headings(comparison)
+    print_table(columns, [cells(row, columns) for row in comparison.rows])
+    for line in caption(comparison):
+        say(line)
+
+
+def _print_options(changed: dict[str, dict[str, object]]) -> None:
+    """What the rows differ in, if that is not too much."""
+    if not changed or len(changed) > SHOWN_OPTIONS:
+        return
+    labels = list(next(iter(changed.values())))
+    rows = [[key, *(json.dumps(value) for value in values.values())] for key, values in changed.items()]
+    print_table(["options that differ", *labels], rows)

@@ -1,0 +1,66 @@
+"""`slimreid embed`: features of many images into one file."""
+
+from __future__ import annotations
+
+import time
+
+from slimreid.cli.console import console, say, table
+from slimreid.cli.options.images import EmbedOptions
+from slimreid.devices import choose_device
+from slimreid.files import check_writable
+from slimreid.inference.embed_dataset import embed_dataset, open_images
+from slimreid.inference.embedding_files import Embeddings, check_suffix, refuse_other_file, write_embeddings
+from slimreid.inference.features.extract import Extraction
+from slimreid.inference.load import load
+from slimreid.modalities import canonical, parse_subset
+
+
+def embed(options: EmbedOptions) -> None:
+    """Compute features of all images of a dataset or folder with a trained model."""
+    check_suffix(options.out)
+    check_writable(options.out)
+    loaded = load(options.model, choose_device(options.device))
+    if not options.overwrite:
+        refuse_other_file(options.out, loaded.fingerprint, options.feature)
+    default = options.modality
+    if default is not None and default not in loaded.modalities:
+        default = canonical(default)
+    data, how = open_images(loaded, options.images, default)
+    chosen = parse_subset(options.modalities, loaded.modalities) if options.modalities else None
+    started = time.monotonic()
+    found, notes = embed_dataset(
+        loaded,
+        data,
+        feature=options.feature,
+        modalities=chosen,
+        split=options.split,
+        extraction=Extraction(
+            cameras=options.cameras,
+            batch=options.batch,
+            workers=options.workers,
+            skip_broken=options.skip_broken or None,
+        ),
+    )
+    seconds = time.monotonic() - started
+    changed = write_embeddings(options.out, found, options.overwrite)
+    _print_found(found, f"{options.images} ({how})", seconds)
+    for note in notes:
+        say(f"note: {note}")
+    say(f"{'written' if changed else 'unchanged'}: {options.out}")
+
+
+def _print_found(found: Embeddings, images: str, seconds: float) -> None:
+    """Say what was embedded, and how fast."""
+    identities = len(set(found.identities) - {""})
+    rows: list[tuple[str, object]] = [
+        ("images", images),
+        ("samples", len(found)),
+        ("identities", identities or "unknown"),
+        ("modalities", "+".join(found.modalities)),
+        ("feature", f"{found.feature}, {found.features.shape[1]:,} numbers"),
+        ("model", found.fingerprint[:12]),
+        ("samples/s", f"{len(found) / max(seconds, 1e-9):.1f}"),
+    ]
+    if found.origin:
+        rows.insert(1, ("origin", found.origin))
+    console.print(table(["embedding", ""], rows))

@@ -1,0 +1,107 @@
+"""`slimreid profile`: what a model weighs, computes and takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+
+from slimreid.cli.console import console, say, table
+from slimreid.cli.options.measuring import ProfileOptions
+from slimreid.config.files import load_config
+from slimreid.config.recipes import is_config
+from slimreid.devices import choose_device
+from slimreid.errors import ConfigError
+from slimreid.files import check_writable, refuse_existing, write_text
+from slimreid.inference.load import load
+from slimreid.modalities import DEFAULT_MODALITIES
+from slimreid.models.build import build_model
+from slimreid.models.reid_model import ReIDModel
+from slimreid.profiling.profile import Profile, profile_model
+from slimreid.progress import progress
+
+MB = 2**20
+
+
+def profile(options: ProfileOptions) -> None:
+    """Measure parameters, GFLOPs, tokens per block, latency, throughput and memory of a model."""
+    if options.json is not None:
+        refuse_existing(options.json, options.overwrite)
+        check_writable(options.json)
+    model = _open(options).to(choose_device(options.device))
+    before = torch.get_num_threads()
+    try:
+        if options.threads is not None:
+            torch.set_num_threads(options.threads)
+        sizes = list(dict.fromkeys(options.batch))
+        result = profile_model(model, sizes, options.repeats, lambda rounds: progress(rounds, "measuring"))
+    finally:
+        torch.set_num_threads(before)
+    _print(result, options.model)
+    if options.json is not None:
+        found = {"source": options.model.name, **result.to_dict()}
+        write_text(options.json, json.dumps(found, indent=2) + "\n")
+        say(f"written to {options.json}")
+
+
+def _open(options: ProfileOptions) -> ReIDModel:
+    """The model of a config (with random weights) or of a run."""
+    if not is_config(options.model):
+        if options.set:
+            raise ConfigError(f"--set changes a config, but {options.model} is a trained model; leave it out")
+        return load(options.model).model
+    config = load_config([options.model], options.set)
+    names = config.data.modalities or DEFAULT_MODALITIES
+    size = config.transforms.size
+    return build_model(config.model, size, names, options.classes, options.cameras, load_weights=False)
+
+
+def _print(result: Profile, source: Path) -> None:
+    height, width = result.image_size
+    summary = result.summary
+    parts = [(part.name, part.parameters, f"{part.gflops:.3f}") for part in summary.parts]
+    parts.append(("all", summary.parameters, f"{summary.gflops:.3f}"))
+    console.print(
+        table(
+            ["part", "parameters", "GFLOPs"],
+            parts,
+            f"{source.name}, {height}×{width}, {'+'.join(result.modalities)}",
+        )
+    )
+    console.print(table(["where", "tokens per modality"], _token_rows(result)))
+    rows = [
+        (
+            row.batch,
+            f"{1e3 * row.p50:,.1f}",
+            f"{1e3 * row.p95:,.1f}",
+            f"{row.samples_per_second:,.1f}",
+            f"{row.images_per_second:,.1f}",
+            f"{row.peak_bytes / MB:,.1f}",
+        )
+        for row in result.batches
+    ]
+    console.print(
+        table(
+            ["batch", "p50 ms", "p95 ms", "samples/s", "images/s", "peak MB"],
+            rows,
+            f"forward pass, {result.device}, {result.threads} thread(s), {result.repeats} repetitions",
+        )
+    )
+    say(
+        f"Weights take {result.weight_bytes / MB:,.1f} MB; peak MB is what tensors take at most besides "
+        "weights and inputs. GFLOPs are multiply-adds of one sample with all modalities."
+    )
+
+
+def _token_rows(result: Profile) -> list[tuple[str, int]]:
+    """Blocks that get the same number of tokens in one row."""
+    rows: list[tuple[str, int]] = []
+    first = 0
+    blocks = result.summary.block_tokens
+    for i, tokens in enumerate(blocks):
+        if i + 1 == len(blocks) or blocks[i + 1] != tokens:
+            name = f"into block {first + 1}" if first == i else f"into blocks {first + 1} to {i + 1}"
+            rows.append((name, tokens))
+            first = i + 1
+    return rows + [(f"after the backbone: {name}", count) for name, count in result.summary.tokens[1:]]

@@ -1,0 +1,89 @@
+"""`slimreid train`: train a model."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from slimreid.cli.console import console, quietened, say, table
+from slimreid.cli.options.training import TrainOptions
+from slimreid.cli.signals import stop_code
+from slimreid.compat.demo_arguments import read_demo_file
+from slimreid.compat.demo_options import read_demo_options
+from slimreid.errors import SlimReIDError
+from slimreid.runs.folder import RunFolder
+from slimreid.training import loop
+from slimreid.training.callbacks.display import make_display
+from slimreid.training.checkpoint.store import CheckpointStore
+from slimreid.training.distributed.failures import what_is_left
+from slimreid.training.distributed.processes import StoppedByMainError, join_processes, leave_processes
+from slimreid.training.environment import keep_freed_memory
+
+logger = logging.getLogger(__name__)
+
+
+def train(options: TrainOptions) -> int:
+    """Train a model, or continue a run."""
+    keep_freed_memory()
+    processes = join_processes()
+    out = options.out
+    if processes.main and options.demo_config is not None:
+        _print_notes(options.demo_config, options.demo_options)
+    quiet = nullcontext() if processes.main else quietened("slimreid", logging.ERROR)
+    try:
+        with quiet:
+            display = [make_display(console)] if processes.main else []
+            result = loop.train(options.config, out, options.resume, display, command=options.command)
+    except StoppedByMainError:
+        return 1
+    except SlimReIDError as error:
+        if processes.main:
+            raise
+        raise type(error)(f"process {processes.rank}: {error}") from error
+    except KeyboardInterrupt as stop:
+        if processes.main:
+            _print_stopped(out)
+        return stop_code(stop)
+    finally:
+        leave_processes()
+    if processes.main:
+        _print_result(result, out)
+    return 0
+
+
+def _print_stopped(out: Path) -> None:
+    saved = CheckpointStore(RunFolder(out)).exists
+    again = f", go on with --out {out} --resume auto" if saved else ""
+    logger.info("stopped; %s%s", what_is_left(saved), again)
+
+
+def _print_notes(demo_config: Path, pairs: list[str]) -> None:
+    """Say which old options had no effect or are not known."""
+    for note in read_demo_options(read_demo_file(demo_config, pairs)).notes():
+        say(f"{demo_config.name}: {note}")
+
+
+def _print_result(result: dict[str, Any], out: Path) -> None:
+    rows: list[tuple[str, object]] = [
+        ("chosen on", result["select_on"]),
+        ("epoch", f"{result['selected_epoch']} of {result['epochs']}"),
+        ("feature", result["features"]),
+    ]
+    if result["origin"]:
+        rows.append(("data", result["origin"]))
+    if result["best"]:
+        rows.append((f"{result['best']['split']} mAP", f"{100 * result['best']['map']:.1f}"))
+    test = result["test"]
+    if test is None:
+        rows.append(("test", "no query and gallery rows"))
+    else:
+        rows.append(("test mAP", f"{100 * test['map']:.1f}"))
+        rows += [(f"test rank-{k}", f"{100 * share:.1f}") for k, share in test["cmc"].items()]
+        rows.append(("test mINP", f"{100 * test['minp']:.1f}"))
+        rows.append(("protocol", test["protocol"]))
+    console.print(table(["result", ""], rows))
+    if "note" in result:
+        say(f"note: {result['note']}")
+    say(f"model: {out / 'model.safetensors'}")

@@ -1,0 +1,154 @@
+"""Options of the commands that measure: `evaluate`, `compare`, `report`, `profile`, `model ...`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from slimreid.cli.options import Cameras, Feature, Protocol, check_least
+from slimreid.config import Config
+from slimreid.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Options of `slimreid evaluate`."""
+
+    model: Path
+    """Folder of a run or checkpoint, or a model file."""
+    data: Path | None = None
+    """Manifest, or a folder with manifest.csv; default: the data of the run."""
+    feature: Literal["original", "slimmed", "fused", "both", "all"] = "all"
+    """Feature to search by: one branch of the model, both together, or all of these in turn."""
+    missing: Literal["none", "all"] = "none"
+    """all = also evaluate every subset of the modalities, for queries and gallery."""
+    rerank: bool = False
+    """Also report results with k-reciprocal re-ranking."""
+    rerank_k1: int | None = None
+    """k1 of k-reciprocal re-ranking; default: 20."""
+    rerank_k2: int | None = None
+    """k2 of k-reciprocal re-ranking (local query expansion); default: 6."""
+    rerank_lambda: float | None = None
+    """Weight of the original distance in re-ranking, 0 to 1; default: 0.3."""
+    protocol: Protocol | None = None
+    """Which gallery images a query ignores (same identity and camera, or scene); default: the manifest's."""
+    part: Literal["test", "val"] = "test"
+    """Search the queries in the gallery (test), or the validation samples among themselves (val)."""
+    out: Path | None = None
+    """Folder for results and features; default: evaluation in the folder of the run."""
+    cameras: Cameras = "auto"
+    """Are cameras with the names of training cameras the same ones? auto = only in the data of the run."""
+    device: str | None = None
+    """cpu, cuda or mps; default: a GPU if there is one."""
+    batch: int | None = None
+    """Samples per batch; default: as in training."""
+    workers: int | None = None
+    """Processes that load images; default: as in training."""
+    skip_broken: bool = False
+    """Leave out samples whose files cannot be read, instead of stopping."""
+    no_cache: bool = False
+    """Extract the features again and do not store them."""
+
+    def __post_init__(self) -> None:
+        given = (self.rerank_k1, self.rerank_k2, self.rerank_lambda)
+        if not self.rerank and any(value is not None for value in given):
+            raise ConfigError("--rerank-k1, --rerank-k2 and --rerank-lambda go with --rerank")
+        check_least(self, 1, "batch")
+        check_least(self, 0, "workers")
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Options of `slimreid compare`."""
+
+    models: list[Path]
+    """Folders of runs, model files, or results of experiments (.json)."""
+    feature: Feature = "both"
+    """Feature to search by."""
+    skip_speed: bool = False
+    """Do not measure images per second."""
+    batch: int = 8
+    """Samples per batch in the speed measurement."""
+    repeats: int = 9
+    """Forward passes of each model in the speed measurement; models take turns, the median counts."""
+    samples: int = 2000
+    """Bootstrap resamples for the confidence intervals."""
+    out: Path | None = None
+    """File to write the table to: .md, .csv or .json."""
+
+    def __post_init__(self) -> None:
+        check_least(self, 1, "batch", "repeats")
+        check_least(self, 2, "samples")
+        places = [model.resolve() for model in self.models]
+        for number, model in enumerate(self.models):
+            if places[number] in places[:number]:
+                raise ConfigError(f"{model} is given twice")
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """Options of `slimreid report`."""
+
+    models: list[Path]
+    """Folders of runs, or model files; the first is the reference of the comparison."""
+    out: Path = Path("report.html")
+    """The page to write."""
+    data: Path | None = None
+    """Manifest to evaluate on; default: the data of each run."""
+
+    def __post_init__(self) -> None:
+        if self.out.suffix.lower() not in (".html", ".htm"):
+            raise ConfigError(f"--out {self.out}: a report is a web page; end its name in .html")
+
+
+@dataclass(frozen=True)
+class ProfileOptions:
+    """Options of `slimreid profile`."""
+
+    model: Path
+    """Folder of a run, a model file, or a recipe or config (.yaml) for an untrained model."""
+    batch: tuple[int, ...] = (1, 8, 32)
+    """Batch sizes in samples; a sample has one image per modality."""
+    repeats: int = 20
+    """Forward passes at each batch size; median and 95th percentile are shown."""
+    device: str = "cpu"
+    """cpu, cuda or mps."""
+    threads: int | None = None
+    """CPU threads; default: PyTorch's choice."""
+    set: list[str] = field(default_factory=list)
+    """Options to change in a config, e.g. model.after_backbone.keep_ratio=0.3."""
+    classes: int = 100
+    """Number of training identities, which sets the size of the heads (configs only)."""
+    cameras: int = 4
+    """Number of training cameras (configs only)."""
+    json: Path | None = None
+    """File to write everything to."""
+    overwrite: bool = False
+    """Replace the file if it exists."""
+
+    def __post_init__(self) -> None:
+        if not self.batch or min(self.batch) < 1:
+            raise ConfigError(f"--batch takes numbers over 0 such as 1,8,32, not {list(self.batch)}")
+        check_least(self, 1, "threads", "repeats")
+
+
+@dataclass(frozen=True)
+class SummaryOptions:
+    """Options of `slimreid model summary`."""
+
+    config: Config
+    classes: int = 100
+    """Number of training identities, which sets the size of the heads."""
+    cameras: int = 4
+    """Number of training cameras."""
+    json: bool = False
+    """Print everything as JSON."""
+
+
+@dataclass(frozen=True)
+class ListOptions:
+    """Options of `slimreid model list`."""
+
+    json: bool = False
+    """Print everything as JSON."""

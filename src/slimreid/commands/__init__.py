@@ -1,1 +1,0 @@
-"""What each command does; `slimreid.cli` lists them. Heavy imports wait until a command runs."""

@@ -1,0 +1,158 @@
+"""Reading configs from YAML files and dotted overrides, and saving the resolved one with a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from functools import cache
+from pathlib import Path
+from types import NoneType
+from typing import Any, TypeVar, cast
+
+import yaml
+
+from slimreid.config import Config
+from slimreid.config.recipes import find_config
+from slimreid.config.schema import Option, field_types, options_of, section_type, union_members
+from slimreid.config.values import check_value, parse_value
+from slimreid.config.yaml_text import EMPTY, read_yaml
+from slimreid.errors import ConfigError
+from slimreid.files import write_text
+from slimreid.names import did_you_mean
+
+CONFIG_NAME = "config.yaml"
+_DEMO_SECTIONS = {"MODEL", "SOLVER", "INPUT", "DATASETS", "DATALOADER"}
+
+T = TypeVar("T")
+
+
+def load_config(files: Sequence[Path | str] = (), overrides: Iterable[str] = ()) -> Config:
+    """Read recipes or YAML files in order, then dotted overrides such as `transforms.height=128`.
+
+    Raises:
+        ConfigError: naming the file and the key, with the nearest known one if it is unknown.
+    """
+    values: dict[str, Any] = {}
+    for file in files:
+        values |= read_config_file(find_config(file))
+    for override in overrides:
+        key, _, text = override.partition("=")
+        values[key] = parse_value(text, known_option(key).type, key)
+    return build_config(values)
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    """Options that a YAML file sets, by dotted key, each in its type.
+
+    Raises:
+        ConfigError: for a file that cannot be read, an unknown key or a wrong value.
+    """
+    values = read_yaml(path)
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{path}: a config holds 'key: value' lines, such as seed: 0")
+    if _DEMO_SECTIONS & values.keys():
+        raise ConfigError(
+            f"{path}: a config of DeMo; train with 'slimreid train --demo-config {path}', or turn its "
+            f"checkpoint into a run with 'slimreid import-demo {path} CHECKPOINT --out RUN'"
+        )
+    try:
+        return flat_values(values)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def config_from_dict(options: Mapping[str, Any]) -> Config:
+    """A config from nested plain values, as JSON holds them; raises `ConfigError` naming the key."""
+    return build_config(flat_values(options))
+
+
+def flat_values(options: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested plain values by dotted key, each in the type its option has.
+
+    Raises:
+        ConfigError: for an unknown key, a section that is a value or the other way round, a wrong value.
+    """
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        key = f"{prefix}{name}"
+        if key not in _sections():
+            found[key] = check_value(value, known_option(key).type, key)
+        elif isinstance(value, Mapping):
+            found |= flat_values(value, f"{key}.")
+        elif value is None and NoneType in union_members(_sections()[key]):
+            found[key] = None
+        else:
+            given = "empty" if value is EMPTY else repr(value)[:60]
+            raise ConfigError(f"'{key}' is a section with options of its own, not {given}")
+    return found
+
+
+def build_config(values: Mapping[str, Any]) -> Config:
+    """The config with these options, by dotted key, and defaults for the rest."""
+    return build(Config, values)
+
+
+def build(kind: type[T], values: Mapping[str, Any]) -> T:
+    """A dataclass from the values of its options, those of nested dataclasses by dotted key."""
+    given: dict[str, Any] = {}
+    types = field_types(cast(type, kind))
+    for item in fields(cast(Any, kind)):
+        inner = {key[len(item.name) + 1 :]: v for key, v in values.items() if key.startswith(f"{item.name}.")}
+        section = section_type(types[item.name])
+        if inner and section is not None:
+            given[item.name] = build(section, inner)
+        elif item.name in values:
+            given[item.name] = values[item.name]
+    return kind(**given)
+
+
+@cache
+def _options() -> dict[str, Option]:
+    return {option.key: option for option in options_of(Config)}
+
+
+@cache
+def _sections() -> dict[str, Any]:
+    """Types of the sections of a config, by dotted key."""
+
+    def walk(kind: type, prefix: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, type_ in field_types(kind).items():
+            section = section_type(type_)
+            if section is not None:
+                found |= {f"{prefix}{name}": type_, **walk(section, f"{prefix}{name}.")}
+        return found
+
+    return walk(Config, "")
+
+
+def known_keys() -> list[str]:
+    """All dotted keys of a config."""
+    return list(_options())
+
+
+def known_option(key: str) -> Option:
+    """The option of a config with this dotted key; raises `ConfigError` with the nearest known key."""
+    found = _options().get(key)
+    if found is None:
+        raise ConfigError(f"unknown option '{key}'{did_you_mean(key, [*_options(), *_sections()])}")
+    return found
+
+
+def save_config(config: Config, folder: Path, name: str = CONFIG_NAME) -> Path:
+    """Write the full resolved config to `folder`/config.yaml, from which it can be read back."""
+    path = folder / name
+    write_text(path, config_text(config))
+    return path
+
+
+def config_text(config: Config) -> str:
+    """All options as YAML, in the order in which they are declared."""
+    return yaml.safe_dump(_plain(asdict(config)), sort_keys=False, allow_unicode=True)
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, so that YAML stays plain."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

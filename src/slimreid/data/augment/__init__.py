@@ -1,0 +1,1 @@
+"""Random changes of training samples: flip, crop, colour, erasing, missing modalities."""

@@ -1,0 +1,160 @@
+"""Augmentation of aligned multi-spectral samples.
+
+One geometry (flip, crop) is drawn per sample and shared by all its modalities, because guidance across
+spectra needs their patches to match; `share_geometry: false` restores the independent draws of earlier
+code. Everything random comes from the generator that is passed in, so a sample looks the same whichever
+worker loads it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from slimreid.config import TransformConfig
+from slimreid.data.images.window import Pixels
+from slimreid.modalities import describe
+
+Rng = np.random.Generator
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Where the crop starts in the padded image, and whether it is mirrored."""
+
+    top: int
+    left: int
+    flip: bool
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """A part of an image, in pixels."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+
+def draw_geometry(config: TransformConfig, rng: Rng) -> Geometry:
+    """Draw flip and crop."""
+    flip = rng.random() < config.flip
+    top, left = rng.integers(0, 2 * config.pad + 1, size=2) if config.pad else (0, 0)
+    return Geometry(int(top), int(left), bool(flip))
+
+
+def draw_rectangle(config: TransformConfig, rng: Rng) -> Rectangle | None:
+    """Draw what to erase, or None; up to ten tries to find a rectangle that fits."""
+    if rng.random() >= config.erase:
+        return None
+    H, W = config.size
+    for _ in range(10):
+        area = rng.uniform(*config.erase_area) * H * W
+        aspect = math.exp(rng.uniform(math.log(config.erase_aspect[0]), math.log(config.erase_aspect[1])))
+        height, width = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < height < H and 0 < width < W:
+            top, left = rng.integers(0, H - height + 1), rng.integers(0, W - width + 1)
+            return Rectangle(int(top), int(left), height, width)
+    return None
+
+
+def draw_dropout(present: Sequence[str], probability: float, rng: Rng) -> tuple[str, ...]:
+    """The modalities that stay: each is dropped with `probability`, but one always stays."""
+    if probability == 0 or len(present) == 1:
+        return tuple(present)
+    draws = rng.random(len(present))
+    stay = tuple(name for name, draw in zip(present, draws, strict=True) if draw >= probability)
+    return stay or (present[int(draws.argmax())],)
+
+
+def jitter_colour(image: Tensor, strength: float, rng: Rng) -> Tensor:
+    """Change brightness, contrast and saturation of a (3, H, W) uint8 image by up to ±`strength`."""
+    brightness, contrast, saturation = rng.uniform(1 - strength, 1 + strength, size=3).astype(np.float32)
+    x = image.float() * float(brightness)
+    grey = (x * x.new_tensor([0.299, 0.587, 0.114])[:, None, None]).sum(0, keepdim=True)
+    x = (x - grey) * float(saturation) + grey  # saturation leaves the grey value as it is
+    mean = grey.mean()
+    return ((x - mean) * float(contrast) + mean).round_().clamp_(0, 255).to(torch.uint8)
+
+
+def resize(image: Pixels, size: tuple[int, int], mode: str) -> Tensor:
+    """Resize (H, W, 3) uint8 to (3, *size) uint8 with anti-aliasing, as Pillow does it (within ±1)."""
+    x = torch.from_numpy(np.ascontiguousarray(image)).permute(
+        2, 0, 1
+    )  # channels stay last in memory: fast path
+    if x.shape[1:] == size:
+        return x
+    return F.interpolate(x[None], size, mode=mode, antialias=True, align_corners=False)[0]
+
+
+def apply_geometry(image: Tensor, geometry: Geometry, pad: int) -> Tensor:
+    """Pad (3, H, W) uint8 with black, crop to the original size, mirror."""
+    _, H, W = image.shape
+    if pad:
+        shifted = torch.zeros_like(image)
+        dy, dx = geometry.top - pad, geometry.left - pad  # the crop's corner in image coordinates
+        source = image[:, max(dy, 0) : H + min(dy, 0), max(dx, 0) : W + min(dx, 0)]
+        shifted[:, max(-dy, 0) : H - max(dy, 0), max(-dx, 0) : W - max(dx, 0)] = source
+        image = shifted
+    return image.flip(-1) if geometry.flip else image
+
+
+def normalise(image: Tensor, mean: float, std: float) -> Tensor:
+    """(3, H, W) uint8 to contiguous float with (x / 255 − mean) / std."""
+    x = image.to(torch.float32, memory_format=torch.contiguous_format)
+    return x.mul_(1 / (255 * std)).sub_(mean / std)
+
+
+class TrainTransform:
+    """Resized uint8 images of one sample -> augmented (3, H, W) float tensors of the modalities that stay."""
+
+    def __init__(self, config: TransformConfig) -> None:
+        self.config = config
+        self.mode = config.train_resize
+
+    def __call__(self, images: Mapping[str, Tensor], rng: Rng) -> dict[str, Tensor]:
+        """Augment; the draws are made in a fixed order, whichever modalities are present."""
+        config = self.config
+        stay = tuple(images)
+        if config.dropout_unit == "sample":  # that of a whole batch comes later
+            stay = draw_dropout(stay, config.modality_dropout, rng)
+        geometry = draw_geometry(config, rng)
+        rectangle = draw_rectangle(config, rng) if config.share_erase else None
+        result = {}
+        for name, image in images.items():
+            if not config.share_geometry:
+                geometry = draw_geometry(config, rng)
+            if not config.share_erase:
+                rectangle = draw_rectangle(config, rng)
+            if name not in stay:
+                continue
+            if config.colour_jitter and describe(name).colour:
+                image = jitter_colour(image, config.colour_jitter, rng)
+            x = normalise(apply_geometry(image, geometry, config.pad), config.mean, config.std)
+            if rectangle is not None:
+                r = rectangle
+                noise = rng.standard_normal((3, r.height, r.width), dtype=np.float32)
+                x[:, r.top : r.top + r.height, r.left : r.left + r.width] = torch.from_numpy(noise)
+            result[name] = x
+        return result
+
+
+class TestTransform:
+    """Resized uint8 images of one sample -> (3, H, W) float tensors; nothing is random."""
+
+    __test__ = False  # not a test class
+
+    def __init__(self, config: TransformConfig) -> None:
+        self.config = config
+        self.mode = config.test_resize
+
+    def __call__(self, images: Mapping[str, Tensor], rng: Rng | None = None) -> dict[str, Tensor]:
+        """Normalise."""
+        return {name: normalise(image, self.config.mean, self.config.std) for name, image in images.items()}

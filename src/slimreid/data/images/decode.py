@@ -1,0 +1,187 @@
+"""From an image file to an 8-bit RGB array: the one place where pictures are opened.
+
+Only regular files are read, and only as JPEG, PNG, TIFF, BMP or WebP, whatever their name says; size in
+bytes and in pixels is checked before anything is read or decoded. What comes out is an array of pixels
+or a `DataError` with the path. Orientation tags (EXIF) are not applied: all modalities of a sample must
+be stored upright. Values with more than 8 bits: see `slimreid.data.images.window`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import simplejpeg
+from PIL import Image, UnidentifiedImageError
+
+from slimreid.data.images.window import Pixels, image_pixels, is_deep
+from slimreid.data.manifest import Box, ImageRef, Window
+from slimreid.errors import DataError, SlimReIDWarning
+from slimreid.files import open_regular
+
+FORMATS = ("JPEG", "PNG", "TIFF", "BMP", "WEBP")
+"""Formats that are opened, by Pillow's names; others could start programs or are not safe to decode."""
+
+MAX_BYTES = 1 << 28
+"""Larger files are refused: no image within `MAX_PIXELS` needs as much."""
+
+MAX_PIXELS = 50_000_000
+"""Larger images are refused: a small file can claim to be huge."""
+
+MAX_SCANS = 100
+"""JPEG files with more passes over the image are refused: ordinary ones have about ten."""
+
+_JPEG_START, _JPEG_SCAN = b"\xff\xd8\xff", b"\xff\xda"
+
+
+@dataclass(frozen=True)
+class ImageInfo:
+    """What the header of an image file says."""
+
+    width: int
+    height: int
+    deep: bool
+    """More than 8 bits per value."""
+    several: bool
+    """More than one page or frame."""
+    file_size: int
+    """Bytes."""
+
+
+def read_image(
+    path: Path, box: Box | None = None, window: Window | None = None, at_least: tuple[int, int] | None = None
+) -> Pixels:
+    """Read an image as (H, W, 3) uint8; grey is repeated to three channels.
+
+    `at_least` (height, width) allows a JPEG to be decoded at half size or less while it stays at least
+    that large; this is about three times faster than decoding it whole and resizing.
+    Raises `DataError` naming the path when the file is absent, empty, corrupt, too large, of another
+    format, not a regular file, or smaller than its box.
+    """
+    return crop_box(decode_file(path, window, None if box else at_least), box, path)
+
+
+def read_images(
+    images: Mapping[str, ImageRef],
+    root: Path,
+    windows: Mapping[str, Window] | None = None,
+    at_least: tuple[int, int] | None = None,
+) -> dict[str, Pixels]:
+    """Read all images of a sample; a file that holds several of them (a strip) is decoded once."""
+    decoded: dict[tuple[str, Window | None], Pixels] = {}
+    result = {}
+    for name, image in images.items():
+        window = image.window or (windows or {}).get(name)
+        key = (image.path, window)
+        path = root / image.path
+        if key not in decoded:
+            decoded[key] = decode_file(path, window, None if image.box else at_least)
+        result[name] = crop_box(decoded[key], image.box, path)
+    return result
+
+
+def decode_file(path: Path, window: Window | None = None, at_least: tuple[int, int] | None = None) -> Pixels:
+    """Decode a whole file to (H, W, 3) uint8; raises `DataError` with the path.
+
+    Of several pages or frames the first is taken, with a `SlimReIDWarning`.
+    """
+    with _open_file(path) as file:
+        data = file.read(MAX_BYTES)
+    with _decoding(path):
+        if data.startswith(_JPEG_START) and window is None:
+            return _decode_jpeg(data, at_least)
+        image = _open(io.BytesIO(data))
+        image.load()
+        pixels = image_pixels(image, window)
+    if _several(image):
+        warnings.warn(f"{path}: {several_message(image.format)}", SlimReIDWarning, stacklevel=2)
+    return pixels
+
+
+def image_info(path: Path) -> ImageInfo:
+    """What the file's header says, without decoding; raises `DataError` with the path."""
+    with _open_file(path) as file, _decoding(path):
+        image = _open(file)
+        file_size = os.fstat(file.fileno()).st_size
+        return ImageInfo(image.width, image.height, is_deep(image.mode), _several(image), file_size)
+
+
+def several_message(kind: str | None = None) -> str:
+    """How a file with several pages or frames is spoken of."""
+    return f"the {kind or 'image'} file has several pages or frames, of which only the first is used"
+
+
+def crop_box(image: Pixels, box: Box | None, path: Path) -> Pixels:
+    """The part of `image` inside `box`; raises `DataError` when the box reaches outside."""
+    if box is None:
+        return image
+    left, top, right, bottom = box
+    height, width = image.shape[:2]
+    if right > width or bottom > height:
+        raise DataError(
+            f"{path}: the box {left} {top} {right} {bottom} reaches outside the image of "
+            f"{width}×{height}; correct the box in the manifest"
+        )
+    return image[top:bottom, left:right]
+
+
+def _open_file(path: Path) -> BinaryIO:
+    file = open_regular(path, MAX_BYTES)
+    if os.fstat(file.fileno()).st_size == 0:
+        file.close()
+        raise DataError(f"{path}: the file is empty (zero bytes); copy it again or drop the row")
+    return file
+
+
+@contextmanager
+def _decoding(path: Path) -> Iterator[None]:
+    """Name the file in whatever goes wrong while a library decodes it.
+
+    Decoders meet damaged headers with any kind of exception (KeyError, struct.error, ...), so all count.
+    """
+    try:
+        yield
+    except UnidentifiedImageError:
+        raise DataError(
+            f"{path}: not a JPEG, PNG, TIFF, BMP or WebP image; convert it, copy it again or drop the row"
+        ) from None
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise DataError(f"{path}: the image is corrupt or refused ({reason}); copy it again") from None
+
+
+def _open(file: BinaryIO) -> Image.Image:
+    image = Image.open(file, formats=FORMATS)
+    _refuse_huge(*image.size)
+    return image
+
+
+def _several(image: Image.Image) -> bool:
+    # Phones add a preview or depth map to a JPEG file (MPO); the photograph itself is one.
+    return bool(getattr(image, "is_animated", False)) and image.format != "MPO"
+
+
+def _decode_jpeg(data: bytes, at_least: tuple[int, int] | None) -> Pixels:
+    height, width, space, _ = simplejpeg.decode_jpeg_header(data)
+    _refuse_huge(width, height)
+    if data.count(_JPEG_SCAN) > MAX_SCANS:
+        raise ValueError(f"more than {MAX_SCANS} scans")
+    if space not in ("RGB", "YCbCr", "Gray"):  # CMYK and its relatives
+        image = _open(io.BytesIO(data))
+        image.load()
+        return image_pixels(image)
+    if at_least is None:
+        return np.asarray(simplejpeg.decode_jpeg(data, "RGB"))
+    return np.asarray(simplejpeg.decode_jpeg(data, "RGB", min_height=at_least[0], min_width=at_least[1]))
+
+
+def _refuse_huge(width: int, height: int) -> None:
+    if width * height > MAX_PIXELS:
+        raise ValueError(f"{width}×{height} pixels are more than the {MAX_PIXELS:,} allowed")

@@ -1,0 +1,1 @@
+"""Turning folders of images into manifests: public datasets, path templates, unlabelled images."""

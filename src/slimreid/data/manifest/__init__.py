@@ -1,0 +1,48 @@
+"""The manifest: one CSV table that describes any dataset.
+
+| column                 | content                                                                     |
+|------------------------|-----------------------------------------------------------------------------|
+| `split`                | `train`, `query`, `gallery` or `val` (`val` is query and gallery at once)    |
+| `identity`             | who or what it is, any text                                                  |
+| `camera`, `scene`      | where it was seen, any text; `scene` may be empty or left out                |
+| `rgb`, `nir`, ...      | path of the image, relative to the manifest's folder; empty = missing        |
+| `rgb_box`, ...         | optional `left top right bottom` in pixels, for images that share one file   |
+| `rgb_window`, ...      | optional `low high` for 16-bit images, the values that become black and white |
+| `protocol`             | optional, the same in every row: `camera` (default), `scene` or `none`       |
+| `origin`               | optional, the same in every row: what the pixels are, e.g. if simulated      |
+| `x_...`                | anything else you want to keep; carried along, never read                    |
+
+Row numbers in messages are those of a spreadsheet: the header is row 1.
+"""
+
+from slimreid.data.manifest.reading import find_manifest, parse_manifest, read_manifest
+from slimreid.data.manifest.samples import (
+    MANIFEST_NAME,
+    PROTOCOLS,
+    SPLITS,
+    Box,
+    ImageRef,
+    Manifest,
+    Protocol,
+    Sample,
+    Split,
+    Window,
+)
+from slimreid.data.manifest.writing import write_manifest
+
+__all__ = [
+    "MANIFEST_NAME",
+    "PROTOCOLS",
+    "SPLITS",
+    "Box",
+    "ImageRef",
+    "Manifest",
+    "Protocol",
+    "Sample",
+    "Split",
+    "Window",
+    "find_manifest",
+    "parse_manifest",
+    "read_manifest",
+    "write_manifest",
+]

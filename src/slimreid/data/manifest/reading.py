@@ -1,0 +1,109 @@
+"""Reading a manifest file."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from slimreid.data.manifest.columns import Columns
+from slimreid.data.manifest.samples import MANIFEST_NAME, PROTOCOLS, Manifest, Sample
+from slimreid.data.problems import Problem
+from slimreid.errors import DataError
+from slimreid.files import open_regular
+
+MAX_BYTES = 1 << 30
+"""Larger tables are refused: the largest datasets of the field take a hundredth of it."""
+
+
+def find_manifest(path: Path) -> Path:
+    """The manifest meant by `path`: the file itself, or `manifest.csv` in that folder."""
+    if path.is_dir():
+        inside = path / MANIFEST_NAME
+        if not inside.is_file():
+            raise DataError(
+                f"{path}: no {MANIFEST_NAME} in this folder; make one with "
+                f"'slimreid data import {path} --layout auto --out {inside}'"
+            )
+        return inside
+    if not path.is_file():
+        raise DataError(f"{path}: no such manifest; give a CSV file or a folder with {MANIFEST_NAME}")
+    return path
+
+
+def read_manifest(path: Path | str, modalities: Sequence[str] | None = None) -> Manifest:
+    """Read a manifest; `modalities` chooses some of its path columns or declares new names.
+
+    Raises `DataError` with every faulty row (the first twenty) and the cure.
+    """
+    manifest, problems = parse_manifest(Path(path), modalities)
+    if problems:
+        shown = "\n  ".join(str(p) for p in problems[:20])
+        more = f"\n  and {len(problems) - 20} more" if len(problems) > 20 else ""
+        raise DataError(f"{find_manifest(Path(path))}: {len(problems)} faulty rows\n  {shown}{more}")
+    return manifest
+
+
+def parse_manifest(path: Path, modalities: Sequence[str] | None = None) -> tuple[Manifest, list[Problem]]:
+    """Read a manifest and list its faulty rows, which are left out of the result.
+
+    Raises `DataError` where the table as a whole cannot be read.
+    """
+    path = find_manifest(path)
+    header, rows = _read_table(path)
+    columns = Columns.from_header(path, header, modalities)
+    samples: list[Sample] = []
+    problems: list[Problem] = []
+    for number, cells in rows:
+        if len(cells) != len(header):
+            message = f"{len(cells)} cells, but the header has {len(header)}"
+            problems.append(Problem("error", number, message, "add or remove commas, or quote the cell"))
+            continue
+        found = columns.sample(dict(zip(header, cells, strict=True)), number)
+        if isinstance(found, Sample):
+            samples.append(found)
+        else:
+            problems.append(found)
+    protocol = _constant(path, "protocol", header, rows) or "camera"
+    if protocol not in PROTOCOLS:
+        raise DataError(f"{path}: protocol '{protocol}' is not one of {', '.join(PROTOCOLS)}")
+    manifest = Manifest(
+        samples=tuple(samples),
+        modalities=columns.modalities,
+        root=path.parent,
+        protocol=protocol,
+        origin=_constant(path, "origin", header, rows),
+    )
+    return manifest, problems
+
+
+def _read_table(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    with open_regular(path, MAX_BYTES) as file:
+        content = file.read()
+    try:
+        text = content.decode("utf-8-sig")  # spreadsheets like to add a byte-order mark
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text ({error.reason}); save it as 'CSV UTF-8'") from None
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        rows = [(number, row) for number, row in enumerate(reader, start=1) if any(c.strip() for c in row)]
+    except csv.Error as error:
+        raise DataError(f"{path}: not a CSV table ({error})") from None
+    if not rows:
+        raise DataError(f"{path}: empty; the first row must be a header such as split,identity,camera,rgb")
+    header = [cell.strip() for cell in rows[0][1]]
+    if len(header) == 1 and ";" in header[0]:
+        raise DataError(f"{path}: columns are separated by ';'; use commas")
+    return header, rows[1:]
+
+
+def _constant(path: Path, column: str, header: list[str], rows: list[tuple[int, list[str]]]) -> str:
+    """The one value of a column that must not vary, or '' where there is none."""
+    if column not in header:
+        return ""
+    at = header.index(column)
+    values = {cells[at].strip() for _, cells in rows if len(cells) == len(header)} - {""}
+    if len(values) > 1:
+        raise DataError(f"{path}: column '{column}' must hold one value throughout, not {sorted(values)}")
+    return next(iter(values), "")

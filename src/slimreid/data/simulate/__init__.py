@@ -1,0 +1,1 @@
+"""Near-infrared and thermal images computed from the photographs of an rgb-only dataset."""

@@ -1,0 +1,1 @@
+"""What surrounds the objects of the synthetic world: places, time of day, materials, cameras, sensors."""

@@ -1,0 +1,104 @@
+"""From materials to pictures: what each sensor makes of a painted canvas under given light."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from slimreid.data.synthetic.scenery.canvas import HEAT, NEAR, OBJECT, SUN, VISIBLE, Array
+from slimreid.data.synthetic.scenery.conditions import Conditions, Rng
+from slimreid.data.synthetic.scenery.scene import SUPERSAMPLE, Camera
+from slimreid.modalities import NIR, RGB, TIR
+
+CORE = {"people": 34.0, "vehicles": 62.0}
+"""Degrees Celsius of a material whose own heat is 1."""
+_SUNSHINE = 15.0  # degrees by which the noon sun warms what takes up all of it
+
+
+def shrink(canvas: Array) -> Array:
+    """Average every 2×2 pixels: (2H, 2W, C) → (H, W, C)."""
+    rows = canvas[0::SUPERSAMPLE] + canvas[1::SUPERSAMPLE]
+    small: Array = (rows[:, 0::SUPERSAMPLE] + rows[:, 1::SUPERSAMPLE]) * np.float32(0.25)
+    return small
+
+
+def _grid(height: int, width: int) -> tuple[Array, Array]:
+    y = np.linspace(-1, 1, height, dtype=np.float32)[:, None]
+    x = np.linspace(-1, 1, width, dtype=np.float32)[None, :]
+    return y, x
+
+
+def expose_rgb(canvas: Array, camera: Camera, now: Conditions, strength: float, rng: Rng) -> Array:
+    """Visible picture (H, W, 3) in 0 … 1; `strength` is that of blur and noise."""
+    H, W, _ = canvas.shape
+    y, x = _grid(H, W)
+    light: Array = now.daylight * (1 + 0.22 * now.side * x + 0.05 * (1 - y))
+    if now.lamp:
+        light = light + now.lamp * np.exp(-2.5 * ((x - now.side) ** 2 + (0.6 * y + 0.5) ** 2))
+    gain = np.asarray(now.tint, np.float32) * np.asarray(camera.colour, np.float32)
+    picture: Array = canvas[..., VISIBLE] * light[..., None] * gain
+    # Sensors raise their gain in the dark: a little more light, much more noise.
+    noise = 0.006 + 0.016 * strength + (0.03 * strength if now.daylight < 0.25 else 0.0)
+    picture = np.clip(picture, 0, None) ** camera.gamma
+    if now.sun > 0.4:  # haze and glare take away contrast
+        picture = picture + 0.12 * strength * now.sun * (0.75 - picture)
+    picture = ndimage.gaussian_filter(picture, (camera.blur, camera.blur, 0))
+    return picture + _noise((H, W, 3), noise, rng)
+
+
+def expose_nir(canvas: Array, camera: Camera, now: Conditions, strength: float, rng: Rng) -> Array:
+    """Near infrared picture (H, W) in 0 … 1; at night an illuminator beside the camera gives the light."""
+    H, W, _ = canvas.shape
+    y, x = _grid(H, W)
+    light: Array
+    if now.time == "night":
+        # The beam fades towards its rim and with distance, so the background stays dark.
+        near = 0.42 + 0.16 * y + 0.42 * canvas[..., OBJECT]
+        light = 1.05 * near * np.exp(-0.7 * (x - 0.3 * now.side) ** 2 - 0.35 * y**2)
+    else:
+        light = (0.45 + 0.5 * now.daylight) * (1 + 0.18 * now.side * x)
+    picture: Array = np.clip(canvas[..., NEAR] * light * camera.near_gain, 0, None)
+    picture = ndimage.gaussian_filter(0.04 + 0.92 * picture, camera.blur + 0.25)
+    return picture + _noise((H, W), 0.008 + 0.02 * strength, rng)
+
+
+def heat_map(canvas: Array, now: Conditions, core: float) -> Array:
+    """Temperature (H, W) in degrees Celsius."""
+    degrees: Array = now.air + now.sun * _SUNSHINE * canvas[..., SUN] + canvas[..., HEAT] * (core - now.air)
+    return degrees
+
+
+def expose_tir(
+    canvas: Array, camera: Camera, now: Conditions, strength: float, rng: Rng, core: float = CORE["people"]
+) -> Array:
+    """Thermal picture (H, W) in 0 … 1, warm is bright.
+
+    The range follows the scene as thermal cameras do, but never below a floor, so that contrast
+    vanishes when everything is equally warm.
+    """
+    H, W, _ = canvas.shape
+    degrees = heat_map(canvas, now, core)
+    middle = 0.5 * float(np.median(degrees)) + 0.5 * (now.air + 0.25 * (core - now.air))
+    span = max(4.2 * float(degrees.std()), 0.62 * (core - 4.0)) / camera.heat_gain
+    picture: Array = ndimage.gaussian_filter(
+        0.40 + camera.heat_offset + (degrees - middle) / span, 0.55 + camera.blur
+    )
+    fixed: Array = camera.columns * np.float32(0.004 + 0.012 * strength)
+    return picture + fixed + _noise((H, W), 0.008 + 0.018 * strength, rng)
+
+
+def _noise(shape: tuple[int, ...], sigma: float, rng: Rng) -> Array:
+    noise: Array = rng.standard_normal(shape, dtype=np.float32) * np.float32(sigma)
+    return noise
+
+
+SENSORS: dict[str, Callable[..., Array]] = {RGB: expose_rgb, NIR: expose_nir, TIR: expose_tir}
+
+
+def to_bytes(picture: Array) -> NDArray[np.uint8]:
+    """A picture in 0 … 1 as 8-bit numbers."""
+    numbers: NDArray[np.uint8] = np.clip(picture * 255 + 0.5, 0, 255).astype(np.uint8)
+    return numbers

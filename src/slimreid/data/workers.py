@@ -1,0 +1,40 @@
+"""Worker processes that end with the process that started them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing.connection import wait
+
+
+@contextmanager
+def worker_pool(workers: int, start_method: str | None = None) -> Iterator[ProcessPoolExecutor]:
+    """A pool of processes that never outlive this one, even if it is killed.
+
+    After an error, work that has not begun is given up. `start_method` as in `multiprocessing.get_context`.
+    """
+    context = multiprocessing.get_context(start_method)
+    pool = ProcessPoolExecutor(workers, context, initializer=_end_with_parent)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """In a worker: leave Ctrl-C to the parent, and end when the parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_exit_after, args=(parent.sentinel,), daemon=True).start()
+
+
+def _exit_after(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)  # at once: nobody is left to report to

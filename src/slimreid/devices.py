@@ -1,0 +1,147 @@
+"""Devices, and number formats of the forward pass on them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+import signal
+import subprocess
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from slimreid.errors import ConfigError
+from slimreid.files import user_cache_folder, write_text
+
+logger = logging.getLogger(__name__)
+
+Precision = Literal["fp32", "bf16", "fp16"]
+_HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_ISA_VARIABLE, _ISA_WITHOUT_AMX = "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16"
+_TRIAL = (
+    "import torch; torch.nn.Linear(64, 64, dtype=torch.bfloat16)(torch.ones(64, 64, dtype=torch.bfloat16))"
+)
+_TRIAL_SECONDS = 300.0
+_CRASHES = frozenset({signal.SIGILL, signal.SIGSEGV, signal.SIGFPE})
+
+
+def choose_device(name: str | None = None) -> torch.device:
+    """The device named, or a GPU if there is one; raises `ConfigError` for one that cannot be used."""
+    if name is None:
+        found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        return found or torch.device("cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].split(". ")[0]
+        raise ConfigError(f"device '{name}' cannot be used ({reason}); use cpu, or leave it out") from None
+    return device
+
+
+def check_precision(precision: Precision, device: torch.device) -> None:
+    """Raise `ConfigError` for a precision the device does not train in; makes bf16 on CPU safe."""
+    if precision == "fp16" and device.type == "cpu":
+        raise ConfigError("train.precision 'fp16' needs a GPU; use 'bf16' or 'fp32' on CPU")
+    if precision == "bf16" and device.type == "cpu":
+        guard_amx()
+
+
+def usable_precision(precision: Precision, device: torch.device) -> Precision:
+    """The precision a model was trained in where the device has it, else float32, which is never less."""
+    return "fp32" if precision == "fp16" and device.type == "cpu" else precision
+
+
+def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+    """The context in which a forward pass has the given precision."""
+    if precision == "fp32":
+        return nullcontext()
+    if device.type == "cpu":
+        guard_amx()
+    return torch.autocast(device.type, dtype=_HALVES[precision])
+
+
+@cache
+def guard_amx() -> None:
+    """Keep oneDNN from AMX where the CPU announces it but faults on it, as in some virtual machines.
+
+    There any bf16 or int8 product kills the process, so one is tried in a child process first. The verdict is
+    remembered in the user's cache folder, per machine and version of torch. The limit holds for this process
+    and its children, and must come before its first product: oneDNN reads the variable only once. A value the
+    user has set is left alone.
+    """
+    if _ISA_VARIABLE in os.environ or not _announces_amx():
+        return
+    key = f"{platform.node()}, {_cpu_model()}, torch {torch.__version__}"
+    verdicts = _read_verdicts()
+    works = verdicts.get(key)
+    if works is None:
+        code = _exit_code_of_trial()
+        works = code == 0
+        if works or -code in _CRASHES:  # anything else, such as a lack of memory, may not happen again
+            _remember(verdicts | {key: works})
+    if not works:
+        os.environ[_ISA_VARIABLE] = _ISA_WITHOUT_AMX
+        logger.warning(
+            "this CPU announces AMX but cannot run it; bf16 and int8 go on without (%s=%s)",
+            _ISA_VARIABLE,
+            _ISA_WITHOUT_AMX,
+        )
+
+
+def _announces_amx() -> bool:
+    announced = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return announced is not None and bool(announced())
+
+
+def _cpu_model() -> str:
+    """The CPU by name, from the first of its cores: long lists of cores are slow to read."""
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
+            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _exit_code_of_trial() -> int:
+    """How a child ended that computes one product in bf16; 1 if it did not end in time."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _TRIAL], capture_output=True, check=False, timeout=_TRIAL_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 1
+    return done.returncode
+
+
+def _verdicts_path() -> Path:
+    return user_cache_folder() / "amx.json"
+
+
+def _read_verdicts() -> dict[str, bool]:
+    """Whether AMX works, per machine; empty where nothing readable is remembered."""
+    try:
+        found = json.loads(_verdicts_path().read_text(encoding="utf-8"))
+    except (OSError, RuntimeError, ValueError):  # RuntimeError: a user without a home
+        return {}
+    return {k: v for k, v in found.items() if isinstance(v, bool)} if isinstance(found, dict) else {}
+
+
+def _remember(verdicts: dict[str, bool]) -> None:
+    try:
+        write_text(_verdicts_path(), json.dumps(verdicts, indent=2) + "\n")
+    except (OSError, RuntimeError) as error:
+        logger.debug("the verdict on AMX is not remembered: %s", error)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, of the machine or of a GPU."""
+    words = ("out of memory", "can't allocate memory", "not enough memory")
+    known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+    return known or any(word in str(error).lower() for word in words)

@@ -1,0 +1,185 @@
+"""From features and labels to a `RetrievalResult`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol as Interface
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from slimreid.errors import ConfigError
+from slimreid.evaluation.metrics.labels import EncodedLabels, Features, Labels, check_sizes
+from slimreid.evaluation.metrics.protocols import PositiveIndex, Positives, no_match_error
+from slimreid.evaluation.metrics.ranking import NO_RANK, mask_ignored, nearest, rank_matches, sort_values
+from slimreid.evaluation.metrics.rerank import KReciprocal, RerankedScores
+from slimreid.evaluation.metrics.result import RetrievalResult
+from slimreid.evaluation.metrics.roc import PairScores
+from slimreid.evaluation.metrics.scores import NO_SIMILARITY, CosineScores, EuclideanScores, ScoreSource
+
+CHUNK_MEGABYTES = 96.0
+
+
+class Measure(Interface):
+    """Something that is measured while the scores go by, some queries at a time."""
+
+    def add(self, rows: slice, scores: Tensor, positives: Positives) -> None:
+        """Take the scores (b, G) of the queries `rows`, ignored items at −inf; they must not be changed."""
+
+
+def evaluate_retrieval(
+    query_features: Features,
+    gallery_features: Features,
+    labels: Labels,
+    *,
+    normalize: bool = True,
+    max_rank: int = 50,
+    top_k: int = 10,
+    roc: bool = False,
+    rerank: KReciprocal | None = None,
+) -> RetrievalResult:
+    """Rank the gallery for every query and measure how early the right answers come.
+
+    Args:
+        query_features: (Q, D), torch or numpy.
+        gallery_features: (G, D).
+        labels: Who and where they are, and the protocol.
+        normalize: Compare by cosine; otherwise by Euclidean distance.
+        max_rank: Length of the CMC.
+        top_k: Items kept of each query's rank list.
+        roc: Also the rates of true and false matches.
+        rerank: Options of k-reciprocal re-ranking, if wanted.
+
+    Raises:
+        DataError, ConfigError: Naming the input that is wrong.
+    """
+    source = score_source(query_features, gallery_features, normalize, rerank)
+    return evaluate_scores(source, labels, max_rank=max_rank, top_k=top_k, roc=roc)
+
+
+def score_source(
+    query_features: Features,
+    gallery_features: Features,
+    normalize: bool = True,
+    rerank: KReciprocal | None = None,
+    chunk_megabytes: float = CHUNK_MEGABYTES,
+) -> ScoreSource:
+    """How queries (Q, D) are scored against the gallery (G, D); raises `DataError` for wrong features."""
+    if rerank is not None:
+        return RerankedScores(query_features, gallery_features, rerank, normalize, chunk_megabytes)
+    return (CosineScores if normalize else EuclideanScores)(query_features, gallery_features)
+
+
+def evaluate_scores(
+    source: ScoreSource,
+    labels: Labels,
+    *,
+    max_rank: int = 50,
+    top_k: int = 10,
+    roc: bool = False,
+    measures: Sequence[Measure] = (),
+    chunk_megabytes: float = CHUNK_MEGABYTES,
+) -> RetrievalResult:
+    """The same for anything that gives scores, and in the same pass whatever `measures` count.
+
+    Works in chunks of about `chunk_megabytes`. Raises `ConfigError` for an option out of range, `DataError`
+    when no query has a right answer.
+    """
+    if max_rank < 1 or top_k < 0:
+        raise ConfigError(f"max_rank must be at least 1 and top_k at least 0, not {max_rank} and {top_k}")
+    check_sizes(labels, source.shape)
+    ranks = Ranks(labels.encoded, source.shape, top_k)
+    pairs = [PairScores(int((ranks.candidates - ranks.matches).sum()))] if roc else []
+    everything: list[Measure] = [ranks, *pairs, *measures]
+    for rows, scores, positives in score_chunks(source, ranks.index, chunk_megabytes):
+        for measure in everything:
+            measure.add(rows, scores, positives)
+    return ranks.result(max_rank, pairs[0] if pairs else None)
+
+
+class Ranks:
+    """The ranks of right answers, and the first k items of each query; a `Measure`.
+
+    Raises `DataError` when no query has a right answer.
+    """
+
+    def __init__(self, labels: EncodedLabels, shape: tuple[int, int], top_k: int) -> None:
+        self.labels = labels
+        self.index = PositiveIndex(labels)
+        self.matches, self.candidates = self.index.counts()
+        if not (self.matches > 0).any():
+            raise no_match_error(labels)
+        Q = shape[0]
+        self._precision, self._penalty = np.full(Q, np.nan), np.full(Q, np.nan)
+        self._first_hit = np.zeros(Q, dtype=np.int64)
+        self._top_index = np.full((Q, top_k), -1, dtype=np.int64)
+        self._top_score = np.full((Q, top_k), np.nan, dtype=np.float32)
+
+    def add(self, rows: slice, scores: Tensor, positives: Positives) -> None:
+        """Rank the gallery for these queries."""
+        ranks = rank_matches(scores, sort_values(scores), positives)
+        self._precision[rows], self._penalty[rows], self._first_hit[rows] = figures_of_ranks(ranks)
+        top_k = self._top_index.shape[1]
+        if top_k:
+            item, score = nearest(scores, top_k)
+            self._top_index[rows] = item.cpu().numpy()
+            self._top_score[rows] = score.masked_fill(score <= NO_SIMILARITY, torch.nan).cpu().numpy()
+
+    def result(self, max_rank: int, pairs: PairScores | None = None) -> RetrievalResult:
+        """What was found, once all queries are in."""
+        labels = self.labels
+        found = np.where(self._top_index >= 0, labels.gallery_ids[self._top_index], -1)
+        return RetrievalResult(
+            protocol=labels.protocol,
+            query_ids=labels.query_names,
+            average_precision=self._precision,
+            inverse_penalty=self._penalty,
+            first_hit=self._first_hit,
+            matches=self.matches,
+            candidates=self.candidates,
+            cmc=cumulative_matches(self._first_hit[self.matches > 0], max_rank),
+            top_index=self._top_index,
+            top_score=self._top_score,
+            top_is_match=found == labels.query_ids[:, None],
+            roc=pairs.curve() if pairs else None,
+        )
+
+
+def score_chunks(
+    source: ScoreSource, index: PositiveIndex, chunk_megabytes: float = CHUNK_MEGABYTES
+) -> Iterator[tuple[slice, Tensor, Positives]]:
+    """Go through the queries in chunks: which rows, their scores (b, G) with −inf for ignored, positives."""
+    Q, G = source.shape
+    # Scores live up to three times (as they are, sorted, in passing); a positive takes about ten words.
+    row_bytes = 3 * 4 * G + 10 * 8 * index.longest
+    rows = max(1, int(chunk_megabytes * 2**20 // row_bytes))
+    for start in range(0, Q, rows):
+        stop = min(Q, start + rows)
+        positives = index.positives(start, stop)
+        yield slice(start, stop), mask_ignored(source.scores(start, stop), positives), positives
+
+
+def figures_of_ranks(
+    ranks: Tensor,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """Average precision, inverse negative penalty and first hit, (b,) each, from ranks (b, n).
+
+    Ranks ascend and are filled up with `NO_RANK`; a row without any gives NaN, NaN and 0.
+    """
+    B, n = ranks.shape
+    there = ranks != NO_RANK
+    matches = there.sum(dim=1)
+    hits = torch.arange(1, n + 1, device=ranks.device, dtype=torch.float64)
+    precision = (hits / ranks).masked_fill_(~there, 0).sum(dim=1) / matches
+    last = ranks.gather(1, (matches - 1).clamp(min=0)[:, None])[:, 0]
+    penalty = (matches.double() / last).masked_fill_(matches == 0, torch.nan)
+    first = ranks[:, 0].masked_fill(matches == 0, 0)
+    return precision.cpu().numpy(), penalty.cpu().numpy(), first.cpu().numpy()
+
+
+def cumulative_matches(first_hit: NDArray[np.int64], max_rank: int) -> NDArray[np.float64]:
+    """CMC (max_rank,): the share of queries whose first right answer comes at rank 1, up to 2, ..."""
+    counts = np.bincount(first_hit, minlength=max_rank + 1)[1 : max_rank + 1]
+    return np.cumsum(counts) / len(first_hit)

@@ -1,0 +1,42 @@
+"""Shares of 1 as text in points of 100, one way for all tables and pages."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slimreid.evaluation.metrics.bootstrap import Interval
+
+NOTHING = "–"
+"""Where there is no figure."""
+
+
+def points(share: float) -> str:
+    """`61.2`, or a dash for NaN."""
+    return NOTHING if math.isnan(share) else f"{100 * share:.1f}"
+
+
+def signed_points(share: float) -> str:
+    """A difference with its sign, `+0.3` or `−0.3`."""
+    return f"{100 * share:+.1f}".replace("-", "−")
+
+
+def interval_points(interval: Interval) -> str:
+    """`58.0 to 64.1`, or a dash where there are too few identities for an interval."""
+    return NOTHING if math.isnan(interval.low) else f"{points(interval.low)} to {points(interval.high)}"
+
+
+def signed_interval(interval: Interval) -> str:
+    """`−0.3 to +2.6`: the interval of a difference."""
+    return f"{signed_points(interval.low)} to {signed_points(interval.high)}"
+
+
+def points_range(shares: NDArray[np.float64]) -> str:
+    """`5.6` where all shares print alike, else `5.6 to 7.1`; NaN is passed over, a dash where all are."""
+    known = shares[np.isfinite(shares)]
+    if not known.size:
+        return NOTHING
+    low, high = points(float(known.min())), points(float(known.max()))
+    return low if low == high else f"{low} to {high}"

@@ -1,0 +1,255 @@
+"""An evaluation as tables for people, and as JSON, CSV and Markdown files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+
+from slimreid.evaluation.metrics.bootstrap import Interval
+from slimreid.evaluation.metrics.camera_pairs import CameraPairs
+from slimreid.evaluation.metrics.result import RetrievalResult
+from slimreid.evaluation.reports.evaluate import JSON_NAME, Evaluation
+from slimreid.evaluation.reports.formatting import NOTHING, points, points_range
+from slimreid.evaluation.reports.missing import Floats, MissingMatrix, MixedGallery
+from slimreid.evaluation.reports.records import dump
+from slimreid.files import write_text
+from slimreid.modalities import subset_name
+
+CSV_NAME = "evaluation.csv"
+MARKDOWN_NAME = "evaluation.md"
+RANKS = (1, 5, 10, 20)
+
+_CONSTANT = ("model", "fingerprint", "epoch", "select_on", "dataset", "part", "origin", "protocol")
+_VARYING = ("feature", "ranking", "query", "gallery", "figure", "value")
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table for people: shares in points of 100."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    kind: str | None = None
+    """The kind of feature it is about; None = all."""
+
+
+def write_evaluation(evaluation: Evaluation, folder: Path) -> tuple[Path, ...]:
+    """Write evaluation.json, evaluation.csv and evaluation.md into a folder; returns their paths."""
+    texts = {
+        JSON_NAME: dump(evaluation.to_dict()) + "\n",
+        CSV_NAME: to_csv(evaluation),
+        MARKDOWN_NAME: to_markdown(evaluation),
+    }
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    return tuple(folder / name for name in texts)
+
+
+def chance_text(matrix: MissingMatrix) -> str:
+    """The chance level of a matrix: one, or its range where samples lack spectra of their own accord."""
+    levels, complete = points_range(matrix.chances), points(matrix.chance)
+    return f"chance {levels}" if levels in (complete, NOTHING) else f"chance {levels}, complete {complete}"
+
+
+def facts(evaluation: Evaluation) -> list[tuple[str, str]]:
+    """What was measured, and everything a reader of the figures must know."""
+    chosen = {"val": "chosen on val", "test": "chosen on the test set", "last": "the last, not chosen"}
+    result = evaluation.scores.result
+    lines = [
+        ("model", f"{evaluation.model} ({evaluation.fingerprint[:12]})"),
+        ("epoch", f"{evaluation.epoch}, {chosen[evaluation.select_on]}"),
+        ("data", f"{evaluation.manifest} ({evaluation.part})"),
+    ]
+    if evaluation.origin:
+        lines.append(("origin", evaluation.origin))
+    lines += [
+        ("modalities", "+".join(evaluation.modalities)),
+        ("protocol", evaluation.protocol),
+        ("queries", f"{result.valid_queries:,} valid, {result.skipped_queries:,} skipped"),
+        ("gallery", f"{len(evaluation.gallery):,}; mAP by chance {points(result.chance_map)}"),
+    ]
+    if evaluation.rerank is not None:
+        rerank = evaluation.rerank
+        lines.append(("re-ranking", f"k1 {rerank.k1}, k2 {rerank.k2}, λ {rerank.original_weight:g}"))
+    return lines + [("note", note) for note in evaluation.notes]
+
+
+def sheets(evaluation: Evaluation) -> list[Sheet]:
+    """All tables of an evaluation: retrieval, verification, camera pairs, missing spectra."""
+    result = [_retrieval(evaluation)]
+    if any(scores.operating_points for scores in evaluation.features.values()):
+        result.append(_verification(evaluation))
+    result += [_pairs(kind, scores.camera_pairs) for kind, scores in evaluation.features.items()]
+    for kind, matrix in evaluation.missing.items():
+        names = [subset_name(s, evaluation.modalities) for s in matrix.subsets]
+        title = f"mAP with missing spectra ({kind}, {chance_text(matrix)})"
+        result.append(_matrix(title, kind, names, matrix.map))
+        result.append(_matrix(f"rank-1 with missing spectra ({kind})", kind, names, matrix.rank1))
+        title = f"threshold of the score for 1 % false matches ({kind})"
+        result.append(_matrix(title, kind, names, matrix.thresholds, threshold_text))
+        if matrix.mixed is not None:
+            result.append(_mixed(kind, matrix.mixed))
+    return result
+
+
+def _retrieval(evaluation: Evaluation) -> Sheet:
+    columns = ("feature", "mAP", "95 %", "mINP", *(f"R-{k}" for k in RANKS))
+    rows = []
+    for kind, scores in evaluation.features.items():
+        rows.append(_figures(kind, scores.result, scores.interval))
+        if scores.reranked is not None:
+            rows.append(_figures("+ re-ranked", scores.reranked, None))
+    return Sheet("retrieval", columns, tuple(rows))
+
+
+def _figures(name: str, result: RetrievalResult, interval: Interval | None) -> tuple[str, ...]:
+    bounds = NOTHING
+    if interval is not None and not np.isnan(interval.low):
+        bounds = f"{points(interval.low)}–{points(interval.high)}"
+    ranks = (points(result.rank(k)) for k in RANKS)
+    return (name, points(result.map), bounds, points(result.minp), *ranks)
+
+
+def _verification(evaluation: Evaluation) -> Sheet:
+    """True match rates and thresholds; a star marks rates that the false pairs are too few for."""
+    rates = [p.false_match_rate for p in evaluation.scores.operating_points]
+    columns = ["feature"]
+    for rate in rates:
+        columns += [f"at {rate:.0e}".replace("e-0", "e-"), "score"]
+    rows = []
+    for kind, scores in evaluation.features.items():
+        cells = [kind]
+        for point in scores.operating_points:
+            star = "" if point.supported else "*"
+            cells.append(f"{points(point.true_match_rate)}{star}")
+            cells.append(NOTHING if point.threshold is None else threshold_text(point.threshold))
+        rows.append(tuple(cells))
+    few = any(not p.supported for s in evaluation.features.values() for p in s.operating_points)
+    title = "true match rate at a false match rate, threshold"
+    return Sheet(title + ("; * too few pairs" if few else ""), tuple(columns), tuple(rows))
+
+
+def _pairs(kind: str, pairs: CameraPairs) -> Sheet:
+    names = [str(name) for name in pairs.query_cameras.tolist()]
+    columns = ["query \\ gallery", *(str(name) for name in pairs.gallery_cameras.tolist())]
+    rows = zip(names, pairs.map.tolist(), strict=True)
+    cells = tuple((name, *map(points, row)) for name, row in rows)
+    return Sheet(f"mAP per camera pair ({kind})", tuple(columns), cells, kind)
+
+
+def _matrix(
+    title: str, kind: str, names: Sequence[str], values: Floats, text: Callable[[float], str] = points
+) -> Sheet:
+    rows = zip(names, values.tolist(), strict=True)
+    cells = tuple((name, *map(text, row)) for name, row in rows)
+    return Sheet(title, ("query \\ gallery", *names), cells, kind)
+
+
+def _mixed(kind: str, mixed: MixedGallery) -> Sheet:
+    """A mix of subsets beside the mean of the uniform ones."""
+    columns = ("mAP in the mix", "mean of uniform pairs", "rank-1", "same subset in first 10", "by chance")
+    shares = (mixed.map, mixed.uniform_map, mixed.rank1, mixed.equal_share, mixed.equal_chance)
+    title = f"mixed gallery: a random subset for each sample ({kind})"
+    return Sheet(title, columns, (tuple(map(points, shares)),), kind)
+
+
+def threshold_text(threshold: float) -> str:
+    """A threshold with all the digits it needs to give the rates beside it; a dash for NaN."""
+    if np.isnan(threshold):
+        return NOTHING
+    digits = max(4, -Decimal(repr(threshold)).as_tuple().exponent)  # type: ignore[operator]
+    return f"{threshold:.{digits}f}"
+
+
+def to_markdown(evaluation: Evaluation) -> str:
+    """The whole evaluation as a page; shares in points of 100."""
+    lines = [f"# Evaluation on {_escaped(evaluation.dataset)}", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {_escaped(text)} |" for name, text in facts(evaluation)]
+    for sheet in sheets(evaluation):
+        lines += ["", f"## {_escaped(_capital(sheet.title))}", ""]
+        lines += [
+            f"| {' | '.join(map(_escaped, sheet.columns))} |",
+            f"|---|{'---:|' * (len(sheet.columns) - 1)}",
+        ]
+        lines += [f"| {' | '.join(map(_escaped, row))} |" for row in sheet.rows]
+    lines += ["", "Shares in points of 100. Intervals: 95 %, bootstrap over identities."]
+    return "\n".join(lines) + "\n"
+
+
+def _capital(title: str) -> str:
+    return title if title.startswith("mAP") else title[0].upper() + title[1:]
+
+
+def _escaped(text: str) -> str:
+    return text.strip().replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+
+
+def to_csv(evaluation: Evaluation) -> str:
+    """All figures in long form, one per row, with what they are of; shares are 0 to 1, empty = none."""
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow((*_CONSTANT, *_VARYING))
+    constant = tuple(getattr(evaluation, name) for name in _CONSTANT)
+    for row in _long(evaluation):
+        *names, value = row
+        writer.writerow((*constant, *names, "" if isinstance(value, float) and np.isnan(value) else value))
+    return buffer.getvalue()
+
+
+Long = tuple[str, str, str, str, str, float | int]
+
+
+def _long(evaluation: Evaluation) -> Iterator[Long]:
+    shown = subset_name(evaluation.modalities, evaluation.modalities)
+    for kind, scores in evaluation.features.items():
+        yield from _long_result(kind, "plain", shown, scores.result)
+        yield (kind, "plain", shown, shown, "map_low", scores.interval.low)
+        yield (kind, "plain", shown, shown, "map_high", scores.interval.high)
+        for point in scores.operating_points:
+            at = f"{point.false_match_rate:g}"
+            threshold = float("nan") if point.threshold is None else point.threshold
+            yield (kind, "plain", shown, shown, f"threshold@{at}", threshold)
+            yield (kind, "plain", shown, shown, f"true_match_rate@{at}", point.true_match_rate)
+        if scores.reranked is not None:
+            yield from _long_result(kind, "reranked", shown, scores.reranked)
+        yield from _long_pairs(kind, scores.camera_pairs)
+    for kind, matrix in evaluation.missing.items():
+        yield from _long_matrix(kind, matrix, evaluation.modalities)
+
+
+def _long_result(kind: str, ranking: str, shown: str, result: RetrievalResult) -> Iterator[Long]:
+    figures: dict[str, float | int] = {"map": result.map, "minp": result.minp}
+    figures |= {f"rank{k}": result.rank(k) for k in RANKS}
+    figures |= {"valid_queries": result.valid_queries, "skipped_queries": result.skipped_queries}
+    figures["chance_map"] = result.chance_map
+    for name, value in figures.items():
+        yield (kind, ranking, shown, shown, name, value)
+
+
+def _long_pairs(kind: str, pairs: CameraPairs) -> Iterator[Long]:
+    for a, query in enumerate(pairs.query_cameras.tolist()):
+        for b, gallery in enumerate(pairs.gallery_cameras.tolist()):
+            yield (kind, "plain", f"camera {query}", f"camera {gallery}", "map", float(pairs.map[a, b]))
+
+
+def _long_matrix(kind: str, matrix: MissingMatrix, modalities: Sequence[str]) -> Iterator[Long]:
+    names = [subset_name(s, modalities) for s in matrix.subsets]
+    for a, query in enumerate(names):
+        for b, gallery in enumerate(names):
+            yield (kind, "missing", query, gallery, "map", float(matrix.map[a, b]))
+            yield (kind, "missing", query, gallery, "rank1", float(matrix.rank1[a, b]))
+            yield (kind, "missing", query, gallery, "chance_map", float(matrix.chances[a, b]))
+            yield (kind, "missing", query, gallery, "valid_queries", int(matrix.valid_queries[a, b]))
+            yield (kind, "missing", query, gallery, "threshold@0.01", float(matrix.thresholds[a, b]))
+            yield (kind, "missing", query, gallery, "true_match_rate@0.01", float(matrix.true_rates[a, b]))
+    if matrix.mixed is not None:
+        for name, value in asdict(matrix.mixed).items():
+            if isinstance(value, float):
+                yield (kind, "missing", "mixed", "mixed", name, value)

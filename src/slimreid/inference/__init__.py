@@ -1,0 +1,1 @@
+"""Load a model, embed images, read and write embeddings."""

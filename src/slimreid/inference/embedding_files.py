@@ -1,0 +1,160 @@
+"""Embeddings on disk: one safetensors file with features, whom they show, and which model made them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from slimreid import __version__
+from slimreid.errors import ConfigError, DataError
+from slimreid.files import refuse_existing, write_new
+from slimreid.inference.model_file import checksum
+from slimreid.inference.similarity import Similarity
+
+FORMAT = 2
+SUFFIX = ".safetensors"
+_HEADER = "slimreid"
+_FEATURES, _IMPOSTORS = "features", "impostors"
+_COLUMNS = ("identities", "cameras", "scenes", "splits", "paths")
+
+
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """L2-normalised features of R samples, and what they are of."""
+
+    features: Tensor
+    """(R, D) float32."""
+    feature: str
+    """Kind: original, slimmed, fused or both."""
+    modalities: tuple[str, ...]
+    """What the model was shown, as far as each sample has it."""
+    fingerprint: str
+    """SHA-256 of the model's weights; only features of one model can be compared."""
+    identities: tuple[str, ...]
+    """'' where nobody knows."""
+    cameras: tuple[str, ...]
+    scenes: tuple[str, ...]
+    splits: tuple[str, ...]
+    paths: tuple[dict[str, str], ...]
+    """Per sample {modality: path below `root`}."""
+    root: str
+    """Folder that paths start from."""
+    similarity: Similarity
+    """How these features are compared."""
+    origin: str = ""
+    """What the pixels are, if the manifest says so."""
+
+    def __post_init__(self) -> None:
+        if self.features.ndim != 2 or self.features.dtype != torch.float32:
+            raise DataError(f"features must be float32 (R, D), not {tuple(self.features.shape)}")
+        for name in _COLUMNS:
+            if len(getattr(self, name)) != len(self.features):
+                raise DataError(f"{len(getattr(self, name))} {name} for {len(self.features)} features")
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """(R, M): which of the model's modalities each sample was seen in."""
+        names = self.similarity.modalities
+        seen = [[name in paths for name in names] for paths in self.paths]
+        return np.array(seen, dtype=np.bool_).reshape(-1, len(names))
+
+    def compare(self, gallery: Embeddings) -> NDArray[np.float32]:
+        """Similarities (R, G) to those of a gallery; NaN where two samples share no modality.
+
+        Raises `DataError` unless both come from one model and are of one kind.
+        """
+        for name in ("fingerprint", "feature"):
+            if getattr(self, name) != getattr(gallery, name):
+                raise DataError(
+                    f"these embeddings have different {name}s ({getattr(self, name)[:12]}, "
+                    f"{getattr(gallery, name)[:12]}); make both with one model and one --feature"
+                )
+        return self.similarity(self.features, gallery.features, self.present, gallery.present)
+
+
+def check_suffix(path: Path) -> None:
+    """Raise `ConfigError` for a file whose name does not say what it would hold."""
+    if path.suffix.lower() != SUFFIX:
+        raise ConfigError(f"{path}: embeddings are written as {SUFFIX}; name the file {path.stem}{SUFFIX}")
+
+
+def refuse_other_file(path: Path, fingerprint: str, feature: str) -> None:
+    """Before the work: raise `DataError` for a file that is not what this model has written of `feature`."""
+    if not path.is_file():
+        return
+    try:
+        found = read_embeddings(path)
+    except DataError:
+        found = None
+    if found is None or (found.fingerprint, found.feature) != (fingerprint, feature):
+        refuse_existing(path)
+
+
+def write_embeddings(path: Path, embeddings: Embeddings, overwrite: bool = True) -> bool:
+    """Write embeddings atomically; False if the file holds the same already.
+
+    Raises `DataError` where other content would be replaced and `overwrite` is False.
+    """
+    similarity = embeddings.similarity
+    tensors = {_FEATURES: embeddings.features.contiguous()}
+    if similarity.impostors is not None:
+        tensors[_IMPOSTORS] = torch.from_numpy(similarity.impostors)
+    names = [n for n in Embeddings.__dataclass_fields__ if n not in (_FEATURES, "similarity")]
+    header: dict[str, Any] = {
+        "format": FORMAT,
+        "slimreid": __version__,
+        **{name: getattr(embeddings, name) for name in names},
+        "similarity": {"modalities": similarity.modalities, "blocks": similarity.blocks},
+    }
+    header = json.loads(json.dumps(header))  # as it will be read back: tuples become lists
+    header["checksum"] = checksum(header, tensors)
+    content = save(tensors, metadata={_HEADER: json.dumps(header, ensure_ascii=False)})
+    return write_new(path, content, overwrite)
+
+
+def read_embeddings(path: Path | str) -> Embeddings:
+    """Read embeddings back; raises `DataError` naming the file if it is not one or is damaged."""
+    path = Path(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            text = (file.metadata() or {}).get(_HEADER)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file; make it with 'slimreid embed'") from None
+    except (SafetensorError, OSError) as error:
+        raise DataError(f"{path}: not a readable safetensors file ({error})") from None
+    if text is None or _FEATURES not in tensors:
+        raise DataError(f"{path}: not a file of embeddings; make one with 'slimreid embed'")
+    try:
+        header = json.loads(text)
+        if header["format"] > FORMAT:
+            raise DataError(f"written by SlimReID {header['slimreid']}, which is newer; update SlimReID")
+        if header["format"] != FORMAT:
+            raise DataError("embeddings of an older format; make them again with 'slimreid embed'")
+        if checksum(header, tensors) != header["checksum"]:
+            raise DataError("damaged: it does not match its checksum; make it again")
+        values: dict[str, Any] = {name: tuple(header[name]) for name in (*_COLUMNS, "modalities")}
+        values |= {name: header[name] for name in ("feature", "fingerprint", "root", "origin")}
+        impostors = tensors.get(_IMPOSTORS)
+        similarity = Similarity(
+            tuple(header["similarity"]["modalities"]),
+            tuple(map(tuple, header["similarity"]["blocks"])),
+            None if impostors is None else impostors.numpy(),
+        )
+        return Embeddings(features=tensors[_FEATURES], similarity=similarity, **values)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"{path}: its header is damaged ({error!r}); make it again") from None
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None

@@ -1,0 +1,1 @@
+"""Features of whole datasets, computed once and kept."""

@@ -1,0 +1,146 @@
+"""A dataset as a trained model sees it, whether it was trained on it or not."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from slimreid.config import Config
+from slimreid.data.label_encoder import LabelEncoder
+from slimreid.data.manifest import MANIFEST_NAME, Manifest, find_manifest, read_manifest
+from slimreid.errors import ConfigError, DataError
+from slimreid.inference.load import LoadedModel
+from slimreid.modalities import find_modality
+
+Cameras = Literal["auto", "same", "other"]
+"""Whether cameras of the data with names of training are those of training; auto = in the run's own data."""
+
+
+@dataclass(frozen=True)
+class ModelData:
+    """A dataset, cut down to the modalities that a model knows."""
+
+    manifest: Manifest
+    path: Path
+    """The manifest's file, or the folder of images it was made from."""
+    name: str
+    own: bool
+    """Whether it is the dataset of the model's own run."""
+    unknown: tuple[str, ...] = ()
+    """Modalities of the dataset that the model does not know."""
+    notes: tuple[str, ...] = ()
+    """What was guessed or left out when it was opened."""
+
+
+def open_data(loaded: LoadedModel, path: Path | str | None = None) -> ModelData:
+    """Read a manifest for a model; None = the one of its own run.
+
+    Raises `ConfigError` when the run names none, `DataError` when it is not there, is faulty or has none of
+    the model's modalities.
+    """
+    trained_on = loaded.config.data.manifest
+    if path is None:
+        if not trained_on:
+            raise ConfigError(f"{loaded.path}: the model does not say what data it is from; name a manifest")
+        path = trained_on
+        if not Path(path).exists():
+            raise DataError(f"{path}: the data of the run is not there any more; name it with --data")
+    file = find_manifest(Path(path))
+    own = bool(trained_on) and _same_file(file, Path(trained_on))
+    given = _path_columns(file)
+    known = [name for name in loaded.modalities if name in given]
+    if not known and given:
+        raise DataError(
+            f"{file}: it has {', '.join(given)}, but the model knows {', '.join(loaded.modalities)} only"
+        )
+    manifest = read_manifest(file, known or None)
+    unknown = tuple(name for name in given if name not in loaded.modalities)
+    return ModelData(manifest, file, dataset_name(file), own, unknown)
+
+
+def dataset_name(manifest: Path) -> str:
+    """A short name: that of the manifest, or of its folder where the manifest has the usual name."""
+    if manifest.name != MANIFEST_NAME:
+        return manifest.stem
+    return manifest.resolve().parent.name or "data"
+
+
+def eval_config(
+    loaded: LoadedModel,
+    data: ModelData,
+    batch: int | None = None,
+    workers: int | None = None,
+    skip_broken: bool | None = None,
+) -> Config:
+    """The options of the model's run, as far as they fit other data; raises `ConfigError` out of range."""
+    config = loaded.config
+    windows = {n: w for n, w in (config.data.windows or {}).items() if n in data.manifest.modalities}
+    # Everything is read once, so keeping images helps only where training has kept them already.
+    cached = data.own and config.data.cache == "disk"
+    options = replace(
+        config.data,
+        windows=windows or None,
+        cache="disk" if cached else "none",
+        cache_dir=config.data.cache_dir if cached else None,
+        workers=config.data.workers if workers is None else workers,
+    )
+    if skip_broken is not None:
+        options = replace(options, on_error="skip" if skip_broken else "raise")
+    size = config.batch if batch is None else replace(config.batch, test=batch)
+    return replace(config, data=options, batch=size)
+
+
+def camera_numbers(loaded: LoadedModel, data: ModelData, cameras: Cameras = "auto") -> LabelEncoder:
+    """Numbers for names in which only cameras that are those of training get a number of training."""
+    book = LabelEncoder.from_manifest(data.manifest, loaded.cameras)
+    if cameras == "same" or (cameras == "auto" and data.own):
+        return book
+    known = len(loaded.cameras)
+    names = sorted({s.camera for s in data.manifest.samples})
+    return replace(book, camera={name: known + i for i, name in enumerate(names)})
+
+
+def describe_data(loaded: LoadedModel, data: ModelData, book: LabelEncoder) -> list[str]:
+    """What a person should know of how the model and the data fit together."""
+    notes = list(data.notes)
+    absent = [name for name in loaded.modalities if name not in data.manifest.modalities]
+    if absent:
+        notes.append(f"the data has no {_joined(absent)}, which counts as missing")
+    if data.unknown:
+        notes.append(f"{_joined(data.unknown)} of the data is left out: the model does not know it")
+    if loaded.config.model.camera_embedding:
+        strange = sorted({s.camera for s in data.manifest.samples if _is_strange(s.camera, book, loaded)})
+        if strange == [""]:
+            notes.append("nobody knows the cameras, so the mean camera embedding is used")
+        elif strange:
+            named = f"{_joined(strange[:5])}{' ...' if len(strange) > 5 else ''}"
+            notes.append(f"cameras unknown to the model ({named}) get the mean camera embedding")
+    return notes
+
+
+def _is_strange(camera: str, book: LabelEncoder, loaded: LoadedModel) -> bool:
+    return book.camera[camera] >= len(loaded.cameras)
+
+
+def _joined(names: Sequence[str]) -> str:
+    return ", ".join(names)
+
+
+def _path_columns(file: Path) -> list[str]:
+    """Names of the spectra in a manifest's header; whatever else is wrong with it, reading it will say."""
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as table:
+            header = next(csv.reader(table), [])
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return []
+    plain = ("split", "identity", "camera", "scene", "protocol", "origin")
+    names = [cell.strip() for cell in header]
+    return [find_modality(n) or n for n in names if n and n not in plain and "_" not in n]
+
+
+def _same_file(first: Path, second: Path) -> bool:
+    second = second / MANIFEST_NAME if second.is_dir() else second
+    return second.exists() and first.resolve() == second.resolve()

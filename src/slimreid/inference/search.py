@@ -1,0 +1,161 @@
+"""Who is this? Rank the samples of a gallery by their similarity to given images."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from slimreid.data.importing.modality_names import read_name, unclear_message
+from slimreid.data.manifest import MANIFEST_NAME, ImageRef, Manifest, Sample
+from slimreid.errors import ConfigError, DataError
+from slimreid.files import user_cache_folder
+from slimreid.inference.embed_dataset import embed_dataset, open_images
+from slimreid.inference.embedding_files import SUFFIX, Embeddings, read_embeddings
+from slimreid.inference.features.data import ModelData
+from slimreid.inference.features.extract import Extraction
+from slimreid.inference.load import LoadedModel
+from slimreid.modalities import RGB, canonical
+from slimreid.models.reid_model import BOTH
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A sample of the gallery, as an answer to a query."""
+
+    rank: int
+    """From 1."""
+    similarity: float
+    identity: str
+    """'' where nobody knows."""
+    camera: str
+    paths: dict[str, Path]
+    """File per modality."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A query and the samples of the gallery that are most similar to it, best first."""
+
+    query: dict[str, Path]
+    """File per modality."""
+    hits: tuple[Hit, ...]
+    searched: int
+    """Different samples in the gallery."""
+
+
+def open_queries(loaded: LoadedModel, images: Sequence[str], modality: str | None = None) -> ModelData:
+    """Image files as samples to search for.
+
+    Files whose names differ only in the modality (`a_rgb.png`, `a_tir.png`) are one sample, and so are all
+    that are written `tir=FILE`. A file that names no modality is of `modality`: the model's only one,
+    or rgb.
+
+    Raises:
+        DataError: for a file that is not there, or two of one sample in the same modality.
+        ConfigError: for a modality that the model does not know.
+    """
+    usual = _usual_modality(loaded, modality)
+    samples: dict[str, dict[str, ImageRef]] = {}
+    for word in images:
+        name, equals, rest = word.partition("=")
+        given = equals and not Path(word).exists()
+        path = Path(rest if given else word)
+        if not path.is_file():
+            raise DataError(f"{path}: no such image; give a file such as a.png or tir=a.png")
+        place = path.resolve()
+        named = read_name(f"{place.parent.name}/{place.name}", loaded.modalities)
+        if named.unclear and modality is None and not given:
+            raise DataError(unclear_message(path, named.unclear))
+        found = canonical_of(loaded, name) if given else named.modality or usual
+        if found not in loaded.modalities:
+            raise ConfigError(f"{path}: is {found}; the model knows {', '.join(loaded.modalities)}")
+        refs = samples.setdefault("" if given else f"{place.parents[1]}/{named.key}", {})
+        if found in refs:
+            raise DataError(f"{path} and {refs[found].path} are both the {found} image of one sample")
+        refs[found] = ImageRef(place.as_posix())
+    there = tuple(m for m in loaded.modalities if any(m in refs for refs in samples.values()))
+    rows = [
+        Sample("query", "", "", "", {m: refs[m] for m in there if m in refs}, row=number)
+        for number, refs in enumerate(samples.values(), start=1)
+    ]
+    root = Path(Path.cwd().anchor)  # paths are absolute
+    return ModelData(Manifest(tuple(rows), there, root), root, "images", own=False)
+
+
+def canonical_of(loaded: LoadedModel, name: str) -> str:
+    """The modality of a model that a word means; raises `ConfigError` with the nearest known name."""
+    return name if name in loaded.modalities else canonical(name)
+
+
+def _usual_modality(loaded: LoadedModel, modality: str | None) -> str:
+    if modality is not None:
+        return canonical_of(loaded, modality)
+    return RGB if RGB in loaded.modalities else loaded.modalities[0]
+
+
+def open_gallery(
+    loaded: LoadedModel, place: Path, feature: str = BOTH, modality: str | None = None
+) -> tuple[Embeddings, tuple[str, ...]]:
+    """Features of a gallery: a file of embeddings, a manifest or any folder of images; also gives notes.
+
+    Features of images are kept in the user's cache folder and found again while nothing has changed.
+
+    Raises:
+        DataError: for a gallery that cannot be read, or embeddings of another model or feature.
+    """
+    if place.suffix.lower() == SUFFIX:
+        found = read_embeddings(place)
+        if found.fingerprint != loaded.fingerprint:
+            raise DataError(
+                f"{place}: features of another model ({found.fingerprint[:12]}, not "
+                f"{loaded.fingerprint[:12]}); embed the images again with this one"
+            )
+        if found.feature != feature:
+            raise DataError(f"{place}: has the feature '{found.feature}', not '{feature}'; give --feature")
+        return found, ()
+    is_bare = place.is_dir() and not (place / MANIFEST_NAME).is_file()  # a manifest says what its images are
+    data, _ = open_images(loaded, place, modality if is_bare else None)
+    return embed_dataset(loaded, data, feature=feature, extraction=Extraction(cache=_cache(loaded, place)))
+
+
+def _cache(loaded: LoadedModel, place: Path) -> Path | None:
+    """Folder in which the features of a gallery are kept; None where it cannot be made."""
+    key = hashlib.sha256(f"{loaded.fingerprint}\0{place.resolve()}".encode(errors="surrogateescape"))
+    folder = user_cache_folder() / "search" / key.hexdigest()[:24]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder
+
+
+def search(queries: Embeddings, gallery: Embeddings, top: int = 10) -> list[Answer]:
+    """The `top` samples of the gallery that are most similar to each query.
+
+    The files of a query itself are no answer, nor are samples that share no modality with it. A sample
+    that the gallery lists twice (as query and gallery of a test set) is one answer. Samples of equal
+    similarity keep the order of the gallery.
+    """
+    scores = queries.compare(gallery)
+    files = [_files(gallery, number) for number in range(len(gallery))]
+    once = {tuple(paths.values()): number for number, paths in reversed(list(enumerate(files)))}
+    answers = []
+    for number in range(len(queries)):
+        own = _files(queries, number)
+        chosen = [i for places, i in once.items() if not {*own.values()} & {*places}]
+        allowed = sorted(i for i in chosen if not np.isnan(scores[number, i]))
+        best = sorted(allowed, key=lambda i: -scores[number, i])[:top]
+        hits = [
+            Hit(rank, float(scores[number, i]), gallery.identities[i], gallery.cameras[i], files[i])
+            for rank, i in enumerate(best, start=1)
+        ]
+        answers.append(Answer(own, tuple(hits), len(once)))
+    return answers
+
+
+def _files(embeddings: Embeddings, number: int) -> dict[str, Path]:
+    return {m: Path(embeddings.root) / path for m, path in embeddings.paths[number].items()}

@@ -1,0 +1,1 @@
+"""Cost, latency and memory of models."""

@@ -1,0 +1,1 @@
+"""Finished and unfinished runs: their folders, results, comparison and tables."""

@@ -1,0 +1,129 @@
+"""The folder of a run: what its files are called, and what they say.
+
+config.yaml                 all options, resolved
+run.json                    how it was started: commands, versions, machine
+metrics.jsonl               one row per update and per epoch, the same to the last bit in a repeated run
+timing.jsonl                seconds of each epoch
+selection.jsonl             which patches were kept (train.watch_selection)
+tensorboard/                the curves
+checkpoints/                to resume from, see `slimreid.training.checkpoint`
+model.safetensors           the chosen checkpoint, to share
+result.json                 its figures on the test set
+evaluation*/                what `slimreid evaluate` measured, and the features it kept
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slimreid.config import Config
+from slimreid.config.files import CONFIG_NAME, load_config
+from slimreid.inference.model_file import MODEL_NAME
+from slimreid.runs.history import EpochTime, read_metrics, read_selection, read_timing
+from slimreid.runs.starts import Start, read_starts
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run by its folder; every reader raises an error naming the file when that is damaged."""
+
+    path: Path
+
+    @classmethod
+    def of_model(cls, model: Path) -> RunFolder:
+        """The run that a model file lies in."""
+        return cls(model.parent)
+
+    @property
+    def config_file(self) -> Path:
+        """All options, resolved."""
+        return self.path / CONFIG_NAME
+
+    @property
+    def starts_file(self) -> Path:
+        """How the run was started."""
+        return self.path / "run.json"
+
+    @property
+    def metrics_file(self) -> Path:
+        """Losses and figures over training."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def timing_file(self) -> Path:
+        """Seconds of each epoch."""
+        return self.path / "timing.jsonl"
+
+    @property
+    def selection_file(self) -> Path:
+        """Which patches were kept over training."""
+        return self.path / "selection.jsonl"
+
+    @property
+    def result_file(self) -> Path:
+        """Figures of the chosen checkpoint."""
+        return self.path / "result.json"
+
+    @property
+    def model_file(self) -> Path:
+        """The chosen checkpoint, to share."""
+        return self.path / MODEL_NAME
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Folder of the curves for TensorBoard."""
+        return self.path / "tensorboard"
+
+    @property
+    def log_file(self) -> Path:
+        """What the commands of an ablation printed."""
+        return self.path / "log.txt"
+
+    @property
+    def finished(self) -> bool:
+        """Whether training came to its end."""
+        return self.result_file.is_file() and self.model_file.is_file()
+
+    def config(self) -> Config | None:
+        """The options of the run; None for a model without its run. Raises `ConfigError`."""
+        return load_config([self.config_file]) if self.config_file.is_file() else None
+
+    def starts(self) -> tuple[Start, ...]:
+        """How the run was started and resumed, first to last; none for a model without its run."""
+        return read_starts(self.starts_file)
+
+    def metrics(self) -> tuple[Mapping[str, Any], ...]:
+        """Rows of `metrics.jsonl`, see `read_metrics`."""
+        return read_metrics(self.metrics_file)
+
+    def timing(self) -> tuple[EpochTime, ...]:
+        """How long the epochs that are done took."""
+        return read_timing(self.timing_file)
+
+    def selection(self) -> tuple[Mapping[str, Any], ...]:
+        """Rows of `selection.jsonl`, see `read_selection`; none where it was not watched."""
+        return read_selection(self.selection_file)
+
+    @property
+    def epochs_done(self) -> int:
+        """Epochs that are done, as far as `timing.jsonl` tells."""
+        return len(self.timing())
+
+    @property
+    def train_seconds(self) -> float:
+        """Seconds of all epochs, evaluations included."""
+        return sum(epoch.seconds for epoch in self.timing())
+
+    @property
+    def images_per_second(self) -> float | None:
+        """While training, the median over epochs; None before the first."""
+        return statistics.median(e.images_per_second for e in timing) if (timing := self.timing()) else None

@@ -1,0 +1,166 @@
+"""From the folder of a finished run to its record, evaluated first where that is due."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slimreid.errors import DataError
+from slimreid.evaluation.query_gallery import select_part
+from slimreid.evaluation.reports.evaluate import (
+    JSON_NAME,
+    Evaluation,
+    EvaluationOptions,
+    evaluate_model,
+    evaluation_folder,
+    read_evaluation,
+)
+from slimreid.evaluation.reports.freshness import evaluation_key
+from slimreid.evaluation.reports.writing import RANKS, write_evaluation
+from slimreid.inference.batches import feature_kinds
+from slimreid.inference.features.data import ModelData, open_data
+from slimreid.inference.features.extract import Extraction
+from slimreid.inference.load import LoadedModel, load
+from slimreid.profiling.cost import summarise
+from slimreid.profiling.latency import Rounds, embedder, measure_interleaved, medians, random_batch
+from slimreid.runs.folder import RunFolder
+from slimreid.runs.history import selection_summary
+from slimreid.runs.identity import deciding_options, options_hash
+from slimreid.runs.record import FeatureFigures, RunRecord, searched_data
+from slimreid.runs.starts import Start
+
+logger = logging.getLogger(__name__)
+
+
+def fresh_evaluation(
+    loaded: LoadedModel, data: ModelData | None = None, *, missing: bool = False
+) -> Evaluation:
+    """The evaluation beside a model; made and written first where it is absent, partial or out of date.
+
+    Args:
+        loaded: The model.
+        data: What to measure on; default: the data of its run.
+        missing: Whether it must have the matrix of missing modalities.
+    """
+    data = data or open_data(loaded)
+    folder = evaluation_folder(loaded.path, data)
+    if (folder / JSON_NAME).is_file():
+        try:
+            found = read_evaluation(folder)
+        except DataError as error:
+            logger.warning("%s; it is made again", error)
+        else:
+            if _is_fresh(found, loaded, data) and _is_complete(found, loaded, missing):
+                return found
+    logger.info("evaluating %s", loaded.path.parent)
+    made = evaluate_model(loaded, data, EvaluationOptions(missing=missing), Extraction(cache=folder))
+    write_evaluation(made, folder)
+    return made
+
+
+def _is_fresh(found: Evaluation, loaded: LoadedModel, data: ModelData) -> bool:
+    """Whether nothing has changed that decides the figures: weights, rows, labels, files, options."""
+    chosen, _ = select_part(data, found.part)
+    key = evaluation_key(loaded, chosen, found.protocol, found.cameras, found.skip_broken)
+    return found.key == key
+
+
+def _is_complete(found: Evaluation, loaded: LoadedModel, missing: bool) -> bool:
+    """Whether an evaluation has all that tables and reports show."""
+    has_ranks = found.scores.result.top_index.shape[1] > 0
+    kinds = set(feature_kinds(loaded.model)) <= set(found.features)
+    return has_ranks and kinds and (bool(found.missing) or not missing)
+
+
+def run_record(
+    path: Path,
+    *,
+    name: str | None = None,
+    label: str = "",
+    missing: bool = False,
+    source: Mapping[str, Any] | None = None,
+    loaded: LoadedModel | None = None,
+) -> RunRecord:
+    """The record of a run or model file, evaluated first if it is not yet.
+
+    `source` adds to what is known of where it comes from. Raises `ModelError`, `DataError` or
+    `ConfigError` naming the file.
+    """
+    loaded = loaded or load(path)
+    run = RunFolder.of_model(loaded.path)
+    starts = run.starts()
+    evaluation = fresh_evaluation(loaded, missing=missing)
+    summary = summarise(loaded.model)
+    options = deciding_options(loaded.config)
+    name = name or path.as_posix()
+    return RunRecord(
+        name=name,
+        seed=loaded.config.seed,
+        options=options,
+        dataset=starts[-1].dataset if starts else "",
+        data_name=evaluation.dataset,
+        data=searched_data(evaluation.query, evaluation.gallery),
+        select_on=evaluation.select_on,
+        epoch=evaluation.epoch,
+        protocol=evaluation.protocol,
+        modalities=evaluation.modalities,
+        origin=evaluation.origin,
+        query_ids=evaluation.query.identities,
+        gallery=len(evaluation.gallery),
+        features=_figures(evaluation),
+        parameters=summary.parameters,
+        gflops=summary.gflops,
+        seconds={"train": round(run.train_seconds, 1), "evaluate": round(evaluation.seconds, 1)},
+        missing={kind: matrix.to_dict() for kind, matrix in evaluation.missing.items()},
+        selection=selection_summary(run.selection()),
+        source={
+            "options_hash": options_hash(options),
+            "weights": loaded.fingerprint,
+            **(_start_facts(starts[-1]) if starts else {}),
+            **(source or {}),
+        },
+        label=label or name,
+    )
+
+
+def _figures(evaluation: Evaluation) -> dict[str, FeatureFigures]:
+    """The figures of each kind of feature."""
+    features = {}
+    for kind, scores in evaluation.features.items():
+        result = scores.result
+        cmc = {rank: result.rank(rank) for rank in RANKS if rank <= len(result.cmc)}
+        features[kind] = FeatureFigures(result.map, result.minp, cmc, result.average_precision)
+    return features
+
+
+def _start_facts(start: Start) -> dict[str, Any]:
+    """What a record keeps of how its run was started."""
+    return {
+        "git_commit": start.git_commit,
+        "versions": start.versions,
+        "threads": start.surroundings.threads,
+        "processes": start.surroundings.processes,
+        "device": start.surroundings.device,
+        "platform": start.platform,
+    }
+
+
+def measure_speeds(
+    models: Mapping[str, LoadedModel], batch: int = 8, repeats: int = 9, rounds: Rounds = iter
+) -> dict[str, float]:
+    """Images per second of each model, forward passes on noise taking turns; medians."""
+    cases: dict[str, Callable[[], object]] = {
+        name: embedder(loaded.model, *random_batch(loaded.model, batch)) for name, loaded in models.items()
+    }
+    seconds = medians(measure_interleaved(cases, repeats, rounds=rounds))
+    return {name: batch * len(models[name].modalities) / seconds[name] for name in models}
+
+
+def first_of_each(records: Sequence[RunRecord]) -> dict[str, RunRecord]:
+    """One record per label."""
+    found: dict[str, RunRecord] = {}
+    for record in records:
+        found.setdefault(record.label, record)
+    return found

@@ -1,0 +1,225 @@
+"""The result of one run, in one small JSON file: figures, what they are compared by, where they come from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slimreid.errors import ConfigError, DataError
+from slimreid.evaluation.query_gallery import Side
+from slimreid.evaluation.reports.records import dump, nullable
+from slimreid.files import write_text
+from slimreid.json_files import Kinds, check_object, parse_json
+from slimreid.models.reid_model import BOTH, ORIGINAL
+
+Floats = NDArray[np.float64]
+FORMAT = 1
+_DIGITS = 6
+"""Of average precisions in the file: they move the mAP by less than 1e-6."""
+
+
+@dataclass(frozen=True, eq=False)
+class QueryPrecisions:
+    """Average precision of Q queries: what intervals and paired differences need of a retrieval."""
+
+    protocol: str
+    query_ids: NDArray[np.generic]
+    average_precision: Floats
+    """(Q,), NaN for skipped queries."""
+
+    def __post_init__(self) -> None:
+        if self.average_precision.shape != self.query_ids.shape:
+            raise DataError(
+                f"{len(self.average_precision)} average precisions for {len(self.query_ids)} queries"
+            )
+
+    @property
+    def valid(self) -> NDArray[np.bool_]:
+        """(Q,): the queries that count."""
+        return ~np.isnan(self.average_precision)
+
+    @property
+    def map(self) -> float:
+        """Mean over the valid queries."""
+        return float(self.average_precision[self.valid].mean())
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureFigures:
+    """How well one kind of feature retrieves; all figures 0 to 1."""
+
+    map: float
+    minp: float
+    cmc: dict[int, float]
+    """Rank -> share of queries with a hit up to it."""
+    average_precision: Floats
+    """(Q,), NaN for skipped queries."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunRecord:
+    """One run: what decided it, what came out, and all that is needed to compare it with others."""
+
+    name: str
+    seed: int
+    options: dict[str, Any]
+    """The options that decide a result, dotted, without the seed and places of files."""
+    dataset: str
+    """Fingerprint of the manifest's rows at training; '' where it is not known."""
+    data_name: str
+    """Short name of the data of the evaluation."""
+    data: dict[str, str]
+    """Fingerprints of what was searched: `sides` (identities, cameras), and per modality its images."""
+    select_on: str
+    epoch: int
+    protocol: str
+    modalities: tuple[str, ...]
+    origin: str
+    query_ids: NDArray[np.str_]
+    gallery: int
+    """Size of the gallery."""
+    features: dict[str, FeatureFigures]
+    parameters: int
+    gflops: float
+    """Billions of multiply-adds for one sample with all modalities."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """`train`, `evaluate`."""
+    missing: dict[str, Any] = field(default_factory=dict)
+    """Per kind of feature the matrix of missing modalities, if it was asked for."""
+    selection: dict[str, Any] = field(default_factory=dict)
+    """Lists over epochs of what became of the choice of patches, if it was watched: `selection_summary`."""
+    source: dict[str, Any] = field(default_factory=dict)
+    """Command, commit, versions, fingerprint of the weights."""
+    label: str = ""
+    """What tables call the runs that differ from this one by their seed only."""
+
+    def figures(self, feature: str = BOTH) -> FeatureFigures:
+        """The figures of a kind of feature; raises `ConfigError` for one the run does not have.
+
+        Without a second branch `both` is the original one.
+        """
+        if feature == BOTH and BOTH not in self.features and ORIGINAL in self.features:
+            feature = ORIGINAL
+        if feature not in self.features:
+            raise ConfigError(f"{self.name}: no feature '{feature}'; it has {', '.join(self.features)}")
+        return self.features[feature]
+
+    def precisions(self, feature: str = BOTH) -> QueryPrecisions:
+        """The average precision of every query, for intervals."""
+        return QueryPrecisions(self.protocol, self.query_ids, self.figures(feature).average_precision)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        values |= {
+            "modalities": list(self.modalities),
+            "query_ids": self.query_ids.tolist(),
+            "features": {kind: _figures_to_dict(figures) for kind, figures in self.features.items()},
+        }
+        return {"format": FORMAT, **values}
+
+
+def _figures_to_dict(figures: FeatureFigures) -> dict[str, Any]:
+    precisions = nullable(figures.average_precision.round(_DIGITS))
+    cmc = {str(rank): share for rank, share in figures.cmc.items()}
+    return {"map": figures.map, "minp": figures.minp, "cmc": cmc, "average_precision": precisions}
+
+
+def _figures_from_dict(values: Mapping[str, Any]) -> FeatureFigures:
+    return FeatureFigures(
+        map=float(values["map"]),
+        minp=float(values["minp"]),
+        cmc={int(rank): float(share) for rank, share in values["cmc"].items()},
+        average_precision=np.array(values["average_precision"], dtype=np.float64),
+    )
+
+
+def write_record(path: Path, record: RunRecord) -> None:
+    """Write a record atomically."""
+    write_text(path, dump(record.to_dict()) + "\n")
+
+
+_WITHOUT_EFFECT = {"model.patch_mean": False, "model.completion": False, "loss.completion_weight": 1.0}
+"""Options of committed results that no longer exist, with the values that had no effect."""
+
+
+_KINDS: Kinds = {
+    **dict.fromkeys(("name", "dataset", "data_name", "select_on", "protocol", "origin", "label"), str),
+    **dict.fromkeys(("seed", "epoch", "gallery", "parameters"), int),
+    **dict.fromkeys(("options", "data", "features", "seconds", "missing", "selection", "source"), dict),
+    **dict.fromkeys(("modalities", "query_ids"), list),
+    "gflops": float,
+}
+_OPTIONAL: dict[str, Any] = {"seconds": {}, "missing": {}, "selection": {}, "source": {}, "label": ""}
+
+
+def read_record(path: Path) -> RunRecord:
+    """Read a record; raises `DataError` naming the file and what is wrong with it."""
+    cure = "remove it and run the experiment again"
+    try:
+        values = parse_json(path.read_bytes())
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such result") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: not a readable result ({error}); {cure}") from None
+    if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
+        raise DataError(f"{path}: not a result of an experiment of this version; run the experiment again")
+    if "query_ids" not in values:
+        raise DataError(f"{path}: not the result of an experiment; name a run's folder, or one of results/")
+    try:
+        check_object({**_OPTIONAL, **values}, _KINDS)
+        features = {kind: _figures_from_dict(figures) for kind, figures in values.pop("features").items()}
+        modalities = tuple(values.pop("modalities"))
+        query_ids = np.array(values.pop("query_ids"), dtype=np.str_)
+        values["options"] = {
+            k: v for k, v in values["options"].items() if k not in _WITHOUT_EFFECT or _WITHOUT_EFFECT[k] != v
+        }
+        record = RunRecord(**values, features=features, modalities=modalities, query_ids=query_ids)
+        for kind in features:
+            record.precisions(kind)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, DataError) as error:
+        raise DataError(f"{path}: damaged ({error}); {cure}") from None
+    return record
+
+
+def searched_data(query: Side, gallery: Side) -> dict[str, str]:
+    """Fingerprints of the sides of a search: who is where, and per modality which files show them."""
+    names = dict.fromkeys(name for side in (query, gallery) for images in side.images for name in images)
+    who = [[side.identities.tolist(), side.cameras.tolist()] for side in (query, gallery)]
+    files = {n: [[images.get(n) for images in side.images] for side in (query, gallery)] for n in names}
+    return {"sides": _digest(who), **{name: _digest(paths) for name, paths in files.items()}}
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
+
+
+def check_same_data(records: Sequence[RunRecord]) -> None:
+    """Raise `DataError` naming the first run that was not evaluated on the data of the first one."""
+    first = records[0]
+    for other in records[1:]:
+        shared = sorted(set(first.data) & set(other.data))
+        differs = [name for name in shared if first.data[name] != other.data[name]]
+        if first.protocol != other.protocol:
+            why = f"under protocol '{first.protocol}', the other under '{other.protocol}'"
+        elif len(first.query_ids) != len(other.query_ids) or first.gallery != other.gallery:
+            why = f"with {_sizes(first)}, the other with {_sizes(other)}"
+        elif differs:
+            why = f"on '{first.data_name}', the other on '{other.data_name}', and their rows differ"
+        else:
+            continue
+        raise DataError(
+            f"{first.name} and {other.name} were not evaluated on the same data: the first {why}; "
+            "evaluate them on one manifest and under one protocol with 'slimreid evaluate'"
+        )
+
+
+def _sizes(record: RunRecord) -> str:
+    return f"{len(record.query_ids)} queries in a gallery of {record.gallery}"

@@ -1,0 +1,130 @@
+"""Merging: kept patches by learned weights (eq. 4), dropped ones into a leftover or the nearest kept one."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from slimreid.errors import ModelError
+
+
+def merged_count(num_patches: int, merge_ratio: float, keep_ratio: float) -> int:
+    """N_c = max(1, int(N · merge_ratio · keep_ratio)), multiplied in this order."""
+    return max(1, int(num_patches * merge_ratio * keep_ratio))
+
+
+def merge_patches(kept: Tensor, logits: Tensor, *, decision: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Weighted sums of the kept patches.
+
+    kept (B, K, C), logits (B, K, N_c), decision (B, K): the kept entries of D, or None to leave it
+    out -> merged (B, N_c, C) and the weights (B, N_c, K), each row of which sums to 1. D enters as
+    log D: where it is 1 nothing changes forward, and its gradient is that of a logit instead of one
+    blown up by a masking constant; where it is 0 the patch has no weight. Raises `ModelError` on shapes
+    that do not fit.
+    """
+    B, K, _ = kept.shape
+    if logits.shape[:2] != (B, K) or (decision is not None and decision.shape != (B, K)):
+        raise ModelError(
+            f"logits must be ({B}, {K}, N_c) and the decision ({B}, {K}), not {tuple(logits.shape)}"
+            + ("" if decision is None else f" and {tuple(decision.shape)}")
+        )
+    logits = logits.transpose(1, 2).to(torch.promote_types(logits.dtype, torch.float32))
+    if decision is not None:
+        empty = decision == 0  # log 0 would have an infinite gradient
+        logs = decision.masked_fill(empty, 1.0).log().masked_fill(empty, -math.inf)
+        logits = logits + logs[:, None]
+    weights = logits.softmax(-1)
+    return torch.bmm(weights.to(kept.dtype), kept), weights
+
+
+def weight_network(dim: int, merged_tokens: int) -> nn.Sequential:
+    """LayerNorm(C) · Linear(C, int(0.2·C)) · GELU · Linear(·, N_c)."""
+    hidden = max(1, int(0.2 * dim))
+    return nn.Sequential(
+        nn.LayerNorm(dim), nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, merged_tokens)
+    )
+
+
+class PatchMerger(nn.Module):
+    """One weight network and one learned scale."""
+
+    def __init__(self, dim: int, merged_tokens: int) -> None:
+        super().__init__()
+        self.weight = weight_network(dim, merged_tokens)
+        self.scale = nn.Parameter(torch.ones(1, 1, 1))
+
+    def forward(self, kept: Tensor, decision: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """kept (B, K, C), decision (B, K) -> merged (B, N_c, C), weights (B, N_c, K)."""
+        return merge_patches(kept, self.logits(kept), decision=decision)
+
+    def logits(self, kept: Tensor) -> Tensor:
+        """kept (B, K, C) -> scaled logits (B, K, N_c)."""
+        logits: Tensor = self.weight(kept) * self.scale
+        return logits
+
+
+def leftover_weights(score: Tensor, kept: Tensor, carried: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Weights by which dropped patches, and the leftover of earlier stages, become one leftover token.
+
+    score (B, n), kept (B, n) bool with at least one patch dropped; carried (B, 1): log-weight of the earlier
+    leftover, which follows the patches -> weights (B, 1, n) or (B, 1, n + 1), each row summing to 1, and the
+    new log-weight (B, 1). The weights are the softmax over the scores of *all* patches dropped so far: the
+    earlier leftover counts with the sum of exp(score) of its patches.
+    """
+    logits = score.masked_fill(kept, -math.inf)[:, None]  # (B, 1, n)
+    mass = logits.logsumexp(-1)  # (B, 1)
+    weights = logits.softmax(-1)
+    if carried is None:
+        return weights, mass
+    earlier = (carried - mass).sigmoid()  # (B, 1): share of the leftover that is there already
+    weights = torch.cat([weights * (1 - earlier)[..., None], earlier[..., None]], dim=-1)
+    return weights, torch.logaddexp(carried, mass)
+
+
+def patch_similarity(patches: Tensor) -> Tensor:
+    """Cosines between all patches of an image: (B, n, C) -> (B, n, n), without gradient.
+
+    Each patch is normalised and the mean patch subtracted first: deep in a backbone, what all patches of an
+    image share is the largest part of them and would make them all similar. In at least float32, also under
+    autocast, since which patch is nearest depends on small differences.
+    """
+    with torch.autocast(patches.device.type, enabled=False):
+        patches = patches.detach().to(torch.promote_types(patches.dtype, torch.float32))
+        normed = F.layer_norm(patches, patches.shape[-1:])
+        unit = F.normalize(normed - normed.mean(1, keepdim=True), dim=-1)
+        return torch.bmm(unit, unit.transpose(1, 2))
+
+
+def redundancy(similarity: Tensor, score: Tensor) -> Tensor:
+    """How similar each patch is to one with a higher score: (B, n, n), score (B, n) -> (B, n) in [0, 1].
+
+    Of two similar patches only the lower one is redundant (the later one on ties), so the best of several
+    equal patches is never dropped before the others; the best patch of an image has 0.
+    """
+    n = score.shape[1]
+    number = torch.arange(n, device=score.device)
+    here, there = score[:, :, None], score[:, None, :]
+    above = (there > here) | ((there == here) & (number[None, :] < number[:, None]))
+    return similarity.masked_fill(~above, 0.0).amax(-1)
+
+
+def nearest_weights(similarity: Tensor, index: Tensor, size: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Weights that merge every dropped patch into the nearest kept one, and the sizes that result.
+
+    similarity (B, n, n), index (B, K) of the kept patches, size (B, n) of patches that stand for several
+    already -> weights (B, K, n), each row summing to 1, and sizes (B, K). A patch counts by its size; the
+    first of equally near ones is taken.
+    """
+    B, n, _ = similarity.shape
+    K = index.shape[1]
+    wide = index[:, None].expand(-1, n, -1)
+    nearest = similarity.gather(2, wide).argmax(-1)  # (B, n)
+    itself = torch.arange(K, device=index.device).expand(B, K)
+    nearest = nearest.scatter(1, index, itself)
+    size = similarity.new_ones(B, n) if size is None else size.to(similarity.dtype)
+    weights = similarity.new_zeros(B, K, n).scatter(1, nearest[:, None], size[:, None])
+    sizes = weights.sum(-1)
+    return weights / sizes[..., None], sizes

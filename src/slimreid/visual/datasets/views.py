@@ -1,0 +1,118 @@
+"""Pictures of datasets and of training batches."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from slimreid.data.batches import ModalBatch
+from slimreid.data.dataset import ReIDDataset
+from slimreid.data.images.decode import read_images
+from slimreid.data.manifest import Manifest, Sample, Split
+from slimreid.errors import ConfigError, DataError
+from slimreid.files import atomic_write, natural_key, write_text
+from slimreid.modalities import describe
+from slimreid.visual.datasets.contact_sheet import ContactRow, draw_contact_sheet
+from slimreid.visual.html.parts import Photo, photo
+from slimreid.visual.html.render import render
+
+_HEIGHT = 256
+"""Pixels of an image on a page, twice what it shows, for sharp screens."""
+
+
+def dataset_rows(
+    manifest: Manifest, split: Split | None = None, identities: int = 6, images: int = 4, seed: int = 0
+) -> list[ContactRow]:
+    """A few identities of a dataset, each as seen from different places where possible."""
+    by_identity: dict[str, list[Sample]] = defaultdict(list)
+    seen = set()
+    for sample in manifest.samples:
+        key = tuple(sample.images.values())
+        if (split is None or sample.split == split) and key not in seen:  # query and gallery share images
+            seen.add(key)
+            by_identity[sample.identity].append(sample)
+    if not by_identity:
+        raise DataError(f"{manifest.root}: the manifest has no rows of split {split}")
+    rng = np.random.default_rng(seed)
+    names = sorted(by_identity, key=natural_key)
+    chosen = sorted(rng.choice(len(names), min(identities, len(names)), replace=False).tolist())
+    rows = []
+    for name in (names[i] for i in chosen):
+        members = _spread_over_cameras(by_identity[name], rng)[:images]
+        members.sort(key=lambda s: natural_key(s.camera))
+        cells = [
+            {m: Image.fromarray(p) for m, p in read_images(s.images, manifest.root).items()} for s in members
+        ]
+        rows.append(ContactRow(name, list(cells), [f"camera {s.camera}" for s in members]))
+    return rows
+
+
+def _spread_over_cameras(samples: Sequence[Sample], rng: np.random.Generator) -> list[Sample]:
+    """Samples in an order in which the first ones come from different cameras."""
+    turn: dict[str, int] = defaultdict(int)
+    ranked = []
+    for i in rng.permutation(len(samples)):
+        camera = samples[i].camera
+        ranked.append((turn[camera], int(i)))
+        turn[camera] += 1
+    return [samples[i] for _, i in sorted(ranked)]
+
+
+def batch_rows(batch: ModalBatch, dataset: ReIDDataset) -> list[ContactRow]:
+    """The samples of a batch as the model sees them, one row per identity."""
+    config = dataset.transform.config
+
+    def picture(image: Tensor) -> Image.Image:
+        pixels = ((image * config.std + config.mean) * 255).clamp(0, 255).round()
+        return Image.fromarray(pixels.byte().permute(1, 2, 0).numpy())
+
+    names = {number: name for name, number in dataset.label_encoder.identity.items()}
+    cameras = {number: name for name, number in dataset.label_encoder.camera.items()}
+    rows: dict[int, ContactRow] = {}
+    for b, identity in enumerate(batch.identity.tolist()):
+        row = rows.setdefault(identity, ContactRow(names[identity], [], []))
+        row.cells.append(
+            {m: picture(batch.images[m][b]) for i, m in enumerate(batch.modalities) if batch.present[b, i]}
+        )
+        row.captions.append(f"camera {cameras[int(batch.camera[b])]}")
+    return list(rows.values())
+
+
+def save_sheet(
+    rows: Sequence[ContactRow], modalities: Sequence[str], path: Path, title: str, note: str = ""
+) -> None:
+    """Write rows as a picture (.png, .jpg) or as a self-contained page (.html), by the file's suffix."""
+    suffix = path.suffix.lower()
+    if suffix in (".html", ".htm"):
+        write_text(path, sheet_page(rows, modalities, title, note))
+    elif suffix in (".png", ".jpg", ".jpeg"):
+        with atomic_write(path) as file:
+            image = draw_contact_sheet(list(rows), list(modalities))
+            image.save(file, format="PNG" if suffix == ".png" else "JPEG")
+    else:
+        raise ConfigError(f"{path}: a sheet is .png, .jpg or .html, not '{suffix}'")
+
+
+def sheet_page(rows: Sequence[ContactRow], modalities: Sequence[str], title: str, note: str = "") -> str:
+    """A contact sheet as one HTML page without outside files."""
+    shown = [
+        {
+            "label": row.label,
+            "samples": [
+                {"images": _photos(cell), "caption": caption}
+                for cell, caption in zip(row.cells, row.captions or [""] * len(row.cells), strict=True)
+            ],
+        }
+        for row in rows
+    ]
+    labels = {name: describe(name).label for name in modalities}
+    return render("sheet.html", rows=shown, modalities=labels, title=title, note=note)
+
+
+def _photos(cell: Mapping[str, Image.Image | None]) -> dict[str, Photo]:
+    return {name: photo(image, _HEIGHT) for name, image in cell.items() if image is not None}

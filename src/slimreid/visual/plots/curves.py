@@ -1,0 +1,170 @@
+"""Curves of one or more runs: losses and mAP over training, and CMC.
+
+Every function takes {name of the run: its data} and overlays the runs; shares are drawn as points of 100.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, MaxNLocator
+from numpy.typing import NDArray
+
+from slimreid.errors import DataError
+from slimreid.evaluation.metrics.result import RetrievalResult
+from slimreid.visual.style import LIGHT, Look, check_names, legend_name, line_style, new_axes
+
+Floats = NDArray[np.float64]
+Rows = Sequence[Mapping[str, Any]]
+"""Rows of a run's `metrics.jsonl`."""
+
+TOTAL, ACCURACY = "total", "accuracy"
+_POINTS = 200
+"""Most points of a line: more cannot be seen and would make the file large."""
+
+
+def loss_curves(
+    runs: Mapping[str, Rows], look: Look = LIGHT, *, over: Literal["step", "epoch"] = "step"
+) -> Figure:
+    """One panel per loss, the total first; a line per run over its updates or epochs.
+
+    Long runs are shown as means over equal stretches of updates. Raises `DataError` without rows.
+    """
+    check_names(list(runs), "loss curves")
+    found = {name: _losses(rows, over) for name, rows in runs.items()}
+    names = list(dict.fromkeys(loss for losses in found.values() for loss in losses))
+    if not names:
+        raise DataError(f"{', '.join(runs)}: no rows of kind '{over}' with training losses")
+    names.sort(key=lambda name: name != TOTAL)
+    columns = 1 if len(names) == 1 else 2
+    lines = math.ceil(len(names) / columns)
+    with look.drawing():
+        figure, axes = new_axes(look, lines, columns, height=0.5 + 1.9 * lines)
+        for panel, loss in zip(axes, names, strict=False):
+            panel.set_title(loss)
+            for number, (run, losses) in enumerate(found.items()):
+                if loss in losses:
+                    x, y = _thinned(*losses[loss])
+                    panel.plot(x, y, label=legend_name(run), **line_style(look, number, len(x)))
+            _from_zero(panel)
+            panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        for panel in axes[len(names) :]:
+            panel.set_axis_off()
+        figure.supxlabel("update" if over == "step" else "epoch", fontsize=12)
+        if len(runs) > 1:
+            _legend_above(figure, axes[0], len(runs))
+    return figure
+
+
+def map_curves(
+    runs: Mapping[str, Rows],
+    look: Look = LIGHT,
+    *,
+    figure_of_merit: str = "map",
+    label: str = "mAP",
+    chance: float | None = None,
+) -> Figure:
+    """mAP over epochs on each part that was evaluated (`val`, `test`); the chosen epoch is ringed.
+
+    `figure_of_merit` is any figure of the epoch rows, e.g. `rank1`. Raises `DataError` if none has it.
+    """
+    check_names(list(runs), "mAP curves")
+    with look.drawing():
+        figure, (axes,) = new_axes(look)
+        number = 0
+        rings: list[tuple[int, float]] = []
+        for run, rows in runs.items():
+            epochs = [row for row in rows if row.get("kind") == "epoch"]
+            chosen = next((row["best"]["epoch"] for row in reversed(epochs) if row.get("best")), None)
+            for part in ("val", "test"):
+                points = [
+                    (int(row["epoch"]), 100 * float(row[part][figure_of_merit]))
+                    for row in epochs
+                    if figure_of_merit in (row.get(part) or {})
+                ]
+                if not points:
+                    continue
+                x, y = zip(*points, strict=True)
+                name = part if len(runs) == 1 else f"{run}, {part}"
+                axes.plot(x, y, label=legend_name(name), **line_style(look, number, len(x)))
+                rings += [(epoch, value) for epoch, value in points if epoch == chosen]
+                number += 1
+        if not number:
+            raise DataError(
+                f"{', '.join(runs)}: no epoch was evaluated for '{figure_of_merit}'; "
+                "train with val or test rows in the manifest"
+            )
+        if chance is not None:
+            axes.axhline(100 * chance, color=look.faint, linestyle=":", linewidth=1.5, label="chance")
+        if rings:
+            x, y = zip(*rings, strict=True)
+            ring = Line2D(x, y, linestyle="none", marker="o", markersize=13, markerfacecolor="none")
+            ring.set(markeredgecolor=look.accent, markeredgewidth=2, label="chosen", zorder=3)
+            axes.add_line(ring)
+        axes.set(xlabel="epoch", ylabel=f"{label} (points)")
+        _from_zero(axes, least=10.0)
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.legend(loc="best")
+    return figure
+
+
+def cmc_curves(results: Mapping[str, RetrievalResult], look: Look = LIGHT, *, max_rank: int = 20) -> Figure:
+    """Share of queries with a right answer among the first k."""
+    check_names(list(results), "CMC curves")
+    with look.drawing():
+        figure, (axes,) = new_axes(look)
+        for number, (name, result) in enumerate(results.items()):
+            shares = 100 * result.cmc[:max_rank]
+            ranks = np.arange(1, len(shares) + 1)
+            label = f"{legend_name(name)}: rank-1 {shares[0]:.1f}"
+            axes.plot(ranks, shares, label=label, **line_style(look, number, len(shares)))
+        low = min(float(result.cmc[0]) for result in results.values())
+        axes.set(
+            xlabel="rank",
+            ylabel="queries with a hit (%)",
+            ylim=(max(0.0, math.floor(low * 10) * 10 - 5), 101),
+        )
+        axes.xaxis.set_major_locator(
+            FixedLocator([k for k in (1, 5, 10, 15, 20, 30, 40, 50) if k <= max_rank])
+        )
+        axes.legend(loc="lower right")
+    return figure
+
+
+def _losses(rows: Rows, kind: str) -> dict[str, tuple[Floats, Floats]]:
+    """Per loss its place (update or epoch) and value, without training accuracy, which is no loss."""
+    places: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        if row.get("kind") != kind:
+            continue
+        for name, value in row["train"].items():
+            if name != ACCURACY and value is not None and math.isfinite(value):
+                places.setdefault(name, []).append(row[kind])
+                values.setdefault(name, []).append(value)
+    return {name: (np.array(places[name], float), np.array(values[name], float)) for name in places}
+
+
+def _thinned(x: Floats, y: Floats, points: int = _POINTS) -> tuple[Floats, Floats]:
+    """The means of at most `points` equal stretches; as they are where there are no more than that."""
+    if len(x) <= points:
+        return x, y
+    parts = np.array_split(np.arange(len(x)), points)
+    return np.array([x[p].mean() for p in parts]), np.array([y[p].mean() for p in parts])
+
+
+def _from_zero(axes: Axes, least: float = 0.0) -> None:
+    """Start the axis at zero, and leave room above so that no marker is cut."""
+    low, high = min(0.0, axes.dataLim.y0), max(least, axes.dataLim.y1)
+    axes.set_ylim(low, high + 0.07 * (high - low))
+
+
+def _legend_above(figure: Figure, axes: Axes, runs: int) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=min(runs, 2))

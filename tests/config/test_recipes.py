@@ -1,0 +1,178 @@
+"""The shipped configs say what the recipes say, and build."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from slimreid.config import Config, LossConfig, OptimConfig
+from slimreid.config.files import load_config
+from slimreid.config.token_reduction import DEMO_SDTPS
+from slimreid.modalities import DEFAULT_MODALITIES
+from slimreid.models.build import build_model
+from slimreid.training.losses import ReIDLoss
+from slimreid.training.optimizer import make_optimizer
+from slimreid.training.schedule import lr_at
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+SHIPPED = sorted(str(path.relative_to(CONFIGS).with_suffix("")) for path in CONFIGS.rglob("*.yaml"))
+# method: reduction, fusion
+METHODS = {
+    "baseline": ("none", "none"),
+    "demo": ("none", "hdm_atmoe"),
+    "sdtps": ("after_backbone", "mean"),
+    "demo_sdtps": ("after_backbone", "mean"),
+    "slim": ("in_backbone", "mean"),
+}
+
+# dataset: heads, heads of the experts, K, batch, epochs, warm-up, (height, width)
+HOST = {
+    "rgbnt201": ("direct", 4, 8, 64, 50, 10, (256, 128)),
+    "rgbnt100": ("split", 8, 16, 128, 30, 5, (128, 256)),
+    "msvr310": ("split", 8, 4, 64, 50, 10, (128, 256)),
+    "wmveid863": ("split", 8, 4, 64, 50, 10, (128, 256)),
+}
+HOST_RECIPES = [f"{dataset}/{method}" for dataset in HOST for method in METHODS if method != "slim"]
+MARKET_RECIPES = [f"{d}/{m}" for d in ("market1501", "market1501_sim") for m in ("baseline", "sdtps")]
+SLIM_RECIPES = [f"{dataset}/slim" for dataset in (*HOST, "market1501", "market1501_sim", "synthetic")]
+SYNTHETIC_RECIPES = [f"synthetic/{method}" for method in ("baseline", "demo", "sdtps")]
+SECOND = ("reduction", "after_backbone", "in_backbone", "fusion", "moe_heads")
+"""Options of the model in which the recipes of a dataset may differ."""
+
+
+@functools.cache
+def recipe(name: str) -> Config:
+    return load_config([CONFIGS / f"{name}.yaml"])
+
+
+def test_exactly_the_promised_recipes_are_shipped():
+    assert sorted(HOST_RECIPES + MARKET_RECIPES + SYNTHETIC_RECIPES + SLIM_RECIPES) == SHIPPED
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_recipe_names_its_method_and_its_manifest(name):
+    dataset, method = name.split("/")
+    config = recipe(name)
+    reduction, fusion = METHODS[method]
+    if method == "baseline" and dataset.startswith("market1501"):
+        fusion = "mean"
+    assert (config.model.reduction, config.model.fusion) == (reduction, fusion)
+    folder = "w" if dataset == "synthetic" else f"data/{dataset}"
+    assert config.data.manifest == f"{folder}/manifest.csv"
+    assert config.train.select_on == "val", "nothing is chosen on the test set"
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_recipes_score_patches_by_what_finds_the_object(name):
+    """By contrast everywhere; the cosine, which keeps the background, only in the earlier method's recipe."""
+    model, method = recipe(name).model, name.split("/")[1]
+    if method == "demo_sdtps":
+        assert model.after_backbone == DEMO_SDTPS
+        assert model.after_backbone.score_terms == ("learned", "self", "cross")
+    else:
+        assert model.after_backbone.score_terms == ("learned", "contrast", "cross_contrast")
+    assert model.in_backbone.score_terms == ("contrast", "cross_contrast", "attention")
+    assert (model.in_backbone.dropped, model.in_backbone.redundancy) == ("merge", 1.5)
+
+
+@pytest.mark.parametrize("name", HOST_RECIPES)
+def test_numbers_of_the_host(name):
+    dataset, method = name.split("/")
+    heads, moe_heads, K, batch, epochs, warmup, size = HOST[dataset]
+    config = recipe(name)
+    model, optim, transforms = config.model, config.optim, config.transforms
+    assert (model.backbone, model.heads) == ("clip_vit_b16", heads)
+    assert (model.global_local, model.camera_embedding, model.camera_scale) == (True, True, 1.0)
+    assert model.fusion_weight == 1.0
+    if method == "demo":
+        assert model.moe_heads == moe_heads
+    if method in ("sdtps", "demo_sdtps"):
+        options = model.after_backbone
+        assert (options.keep_ratio, options.merge_ratio, options.beta) == (0.5, 0.4, 0.25)
+        assert options.estimator == "topk"
+    assert (config.batch.num_instances, config.batch.num_ids * config.batch.num_instances) == (K, batch)
+    assert (config.train.epochs, optim.warmup_epochs) == (epochs, warmup)
+    assert config.train.precision == "fp16"
+    assert transforms.size == size
+    assert (transforms.flip, transforms.pad, transforms.erase) == (0.5, 10, 0.5)
+    assert (transforms.mean, transforms.std) == (0.5, 0.5)
+    assert (transforms.train_resize, transforms.test_resize) == ("bicubic", "bilinear")
+    assert (transforms.erase_area, transforms.erase_aspect) == ((0.02, 1 / 3), (0.3, 3.3))
+    assert config.loss == LossConfig(
+        identity_weight=0.25, label_smoothing=0.1, metric="triplet", metric_weight=1.0
+    )
+    assert optim == OptimConfig(
+        name="adam",
+        lr=3.5e-4,
+        backbone_lr=5e-6,
+        bias_lr_factor=2.0,
+        weight_decay=1e-4,
+        decay_norms=True,
+        schedule="cosine",
+        warmup_epochs=warmup,
+        warmup_start=0.1,
+        min_lr_ratio=0.001,
+    )
+    for group in (3.5e-4, 7e-4, 5e-6):
+        assert lr_at(group, 0, epochs, optim) == pytest.approx(3.5e-5)
+        assert lr_at(group, warmup, epochs, optim) == pytest.approx(group)
+        assert lr_at(group, epochs, epochs, optim) == pytest.approx(3.5e-7)
+
+
+@pytest.mark.parametrize("name", MARKET_RECIPES)
+def test_numbers_of_the_market_pilot(name):
+    config = recipe(name)
+    assert config.data.modalities == (("rgb",) if name.startswith("market1501/") else None)
+    assert config.transforms.size == (192, 96)
+    assert (config.batch.num_ids, config.batch.num_instances, config.train.epochs) == (12, 4, 8)
+    assert config.model.backbone == "vit_tiny"
+    optim = config.optim
+    assert (optim.name, optim.lr, optim.backbone_lr, optim.schedule) == ("adamw", 1e-3, 1e-4, "cosine")
+    assert config.loss.metric == "triplet"
+    assert config.loss.identity_weight > 0
+
+
+@pytest.mark.parametrize("name", SYNTHETIC_RECIPES)
+def test_synthetic_recipes_train_the_nano_model_from_scratch_on_a_cpu(name):
+    config = recipe(name)
+    assert (config.model.backbone, config.model.pretrained) == ("nano", None)
+    assert config.optim.backbone_lr is None
+    assert config.train.precision == "fp32"
+    assert config.transforms.size == (128, 64)
+    assert (config.batch.num_ids, config.batch.num_instances) == (8, 4)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_recipes_of_a_dataset_differ_in_the_second_branch_only(name):
+    other, mine = recipe(f"{name.split('/')[0]}/baseline"), recipe(name)
+    second = {name: getattr(other.model, name) for name in SECOND}
+    mine = replace(mine, model=replace(mine.model, **second))
+    if name in SLIM_RECIPES:  # begins from the other one, so it needs less time
+        assert mine.train.epochs < other.train.epochs
+        mine = replace(
+            mine,
+            loss=replace(mine.loss, distill_weight=0.0),
+            optim=replace(mine.optim, warmup_epochs=other.optim.warmup_epochs),
+            train=replace(mine.train, epochs=other.train.epochs),
+        )
+    assert mine == other
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_recipe_builds_its_model_and_optimizer(name):
+    config = recipe(name)
+    modalities = config.data.modalities or DEFAULT_MODALITIES
+    with torch.device("meta"):  # sizes only, no weights
+        model = build_model(config.model, config.transforms.size, modalities, 20, 4)
+    assert set(model.branch_weights) == {"original", *([model.second] if model.second else [])}
+    assert len(model.head_names) == (len(modalities) if config.model.heads == "split" else 1) + bool(
+        model.second
+    )
+    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    groups = make_optimizer(model, config.optim).param_groups
+    assert sum(p.numel() for group in groups for p in group["params"]) == trainable
+    ReIDLoss(config.loss, model.branch_weights)
