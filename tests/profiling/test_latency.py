@@ -106,7 +106,9 @@ def test_the_command_on_a_config_and_a_run(trained_run, tmp_path, capsys):
     assert values["modalities"] == list(NAMES)
 
     config = tmp_path / "c.yaml"
-    config.write_text("model: {backbone: nano, reduction: none, fusion: none}\ntransforms: {height: 32, width: 16, pad: 2}\n")
+    config.write_text(
+        "model: {backbone: nano, reduction: none, fusion: none}\ntransforms: {height: 32, width: 16, pad: 2}\n"
+    )
     changes = [
         "--set",
         "data.modalities=[rgb]",

@@ -181,11 +181,6 @@ class StopAt(Callback):
             raise KeyboardInterrupt
 
 
-@pytest.fixture
-def manifest(tmp_path):
-    return write_set(tmp_path / "set")
-
-
 def interrupted(config, output, step):
     with pytest.raises(KeyboardInterrupt):
         train(config, output, "auto", [StopAt(step)])

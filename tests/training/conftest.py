@@ -12,6 +12,7 @@ from support.runs import make_config, write_set
 
 @pytest.fixture(scope="session")
 def manifest(tmp_path_factory):
+    """Shared by all tests of training: do not change it."""
     return write_set(tmp_path_factory.mktemp("set"))
 
 

@@ -27,6 +27,12 @@ KILLS = {
 }
 
 
+@pytest.fixture
+def manifest(tmp_path):
+    """A set of the test's own: some tests here change it."""
+    return write_set(tmp_path / "set")
+
+
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("killed")
