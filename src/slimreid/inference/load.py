@@ -15,7 +15,13 @@ from torch import Tensor
 from slimreid.config import Config
 from slimreid.errors import ConfigError, DataError, ModelError
 from slimreid.inference.embed import Images, embed
-from slimreid.inference.model_file import ModelCard, card_from_header, find_model, read_model
+from slimreid.inference.model_file import (
+    ModelCard,
+    card_from_header,
+    feature_fingerprint,
+    find_model,
+    read_model,
+)
 from slimreid.inference.similarity import Similarity
 from slimreid.inference.training_statistics import feature_similarity
 from slimreid.models.build import build_model
@@ -38,6 +44,11 @@ class LoadedModel:
     def similarity(self, feature: str = BOTH) -> Similarity:
         """How features of a kind are compared; raises `ConfigError` for one the model does not have."""
         return feature_similarity(self.model, feature, self.impostors.get(feature))
+
+    @property
+    def feature_fingerprint(self) -> str:
+        """SHA-256 over weights, precision and preprocessing: only features that agree in it are compared."""
+        return feature_fingerprint(self.card, self.fingerprint, self.config.train.precision)
 
     @property
     def config(self) -> Config:

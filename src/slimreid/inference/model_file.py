@@ -64,6 +64,22 @@ def fingerprint(state: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
+def feature_fingerprint(card: ModelCard, weights: str, precision: str) -> str:
+    """SHA-256 over all that decides the features of an image: weights, precision and preprocessing.
+
+    Features of two models may be compared if and only if they agree in this.
+    """
+    data, transforms = card.config.data, card.config.transforms
+    content = [
+        weights,
+        precision,
+        card.modalities,
+        [transforms.size, transforms.mean, transforms.std, transforms.test_resize],
+        [data.windows, data.scaled_decode],
+    ]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def checksum(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     """SHA-256 over a header, except its own `checksum`, and tensors: all that is read back of a file."""
     plain = {name: value for name, value in header.items() if name != "checksum"}
