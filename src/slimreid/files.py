@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import glob
+import hashlib
 import os
 import re
 import shutil
@@ -149,6 +150,15 @@ def _check_regular(path: Path, state: os.stat_result, limit: int) -> None:
         raise DataError(
             f"{path}: {state.st_size:,} bytes are more than the {limit:,} allowed; is it the right file?"
         )
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of the content of a file; raises `OSError`."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def printable(text: str) -> str:

@@ -12,7 +12,8 @@ from safetensors.torch import save_file
 import slimreid
 from slimreid.config import Config
 from slimreid.inference.load import LoadedModel, build_from_card
-from slimreid.inference.model_file import ModelCard, checksum, write_model
+from slimreid.inference.model_card import ModelCard
+from slimreid.inference.model_file import checksum, write_model
 from support.runs import NAMES, make_config
 
 

@@ -23,7 +23,8 @@ from slimreid.config.files import load_config
 from slimreid.data.label_encoder import LabelEncoder
 from slimreid.data.loader import open_manifest
 from slimreid.inference.load import build_from_card
-from slimreid.inference.model_file import MODEL_NAME, ModelCard, write_model
+from slimreid.inference.model_card import ModelCard
+from slimreid.inference.model_file import MODEL_NAME, write_model
 from slimreid.runs.folder import RunFolder
 from slimreid.training.callbacks.base import Callback
 from slimreid.training.checkpoint.store import CheckpointStore, read_checkpoint

@@ -19,7 +19,7 @@ from slimreid.data.images.pixels import ImageLike, as_pixels
 from slimreid.devices import usable_precision
 from slimreid.errors import ConfigError, DataError, ModelError, SlimReIDWarning
 from slimreid.inference.batches import check_finite, check_kind, embed_batches, memory_explained
-from slimreid.inference.model_file import ModelCard
+from slimreid.inference.model_card import ModelCard
 from slimreid.modalities import find_modality
 from slimreid.models.reid_model import BOTH, ReIDModel
 from slimreid.progress import progress

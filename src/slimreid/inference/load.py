@@ -15,13 +15,8 @@ from torch import Tensor
 from slimreid.config import Config
 from slimreid.errors import ConfigError, DataError, ModelError
 from slimreid.inference.embed import Images, embed
-from slimreid.inference.model_file import (
-    ModelCard,
-    card_from_header,
-    feature_fingerprint,
-    find_model,
-    read_model,
-)
+from slimreid.inference.model_card import ModelCard, card_from_header, feature_fingerprint
+from slimreid.inference.model_file import find_model, read_model
 from slimreid.inference.similarity import Similarity
 from slimreid.inference.training_statistics import feature_similarity
 from slimreid.models.build import build_model

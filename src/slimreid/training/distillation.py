@@ -18,7 +18,8 @@ from slimreid.data.label_encoder import LabelEncoder
 from slimreid.devices import Precision, autocast
 from slimreid.errors import ConfigError, ModelError
 from slimreid.inference.load import LoadedModel, assemble
-from slimreid.inference.model_file import ModelCard, read_model
+from slimreid.inference.model_card import ModelCard
+from slimreid.inference.model_file import read_model
 from slimreid.models.reid_model import ORIGINAL, ReIDModel, ReIDOutput
 from slimreid.training.distributed.processes import Processes, on_main
 from slimreid.training.warm_start import find_source

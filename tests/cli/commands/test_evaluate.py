@@ -12,7 +12,7 @@ import slimreid.data.dataset as dataset_module
 from slimreid.evaluation import KReciprocal
 from slimreid.evaluation.reports.evaluate import read_evaluation
 from slimreid.evaluation.reports.writing import sheets
-from slimreid.inference.model_file import CHOSEN_ON_TEST
+from slimreid.inference.model_card import CHOSEN_ON_TEST
 from support.commands import run_command
 from support.models import write_random_model
 from support.runs import write_set

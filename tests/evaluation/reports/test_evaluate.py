@@ -29,7 +29,7 @@ from slimreid.evaluation.reports.writing import chance_text, write_evaluation
 from slimreid.inference.features import data as data_module
 from slimreid.inference.features.data import open_data
 from slimreid.inference.features.extract import Extraction, Features, extract_features
-from slimreid.inference.model_file import CHOSEN_ON_TEST
+from slimreid.inference.model_card import CHOSEN_ON_TEST
 from slimreid.inference.similarity import Similarity, fit_impostors
 from slimreid.modalities import all_subsets
 from support.models import write_random_model

@@ -24,7 +24,8 @@ from slimreid.inference.batches import Subset, feature_kinds
 from slimreid.inference.features.data import Cameras, ModelData, camera_numbers, describe_data, open_data
 from slimreid.inference.features.extract import Extraction, Features, extract_features
 from slimreid.inference.load import LoadedModel
-from slimreid.inference.model_file import CHOSEN_ON_TEST, MODEL_NAME
+from slimreid.inference.model_card import CHOSEN_ON_TEST
+from slimreid.inference.model_file import MODEL_NAME
 from slimreid.json_files import parse_json
 from slimreid.modalities import all_subsets
 from slimreid.models.reid_model import BOTH

@@ -9,7 +9,7 @@ from slimreid.errors import DataError
 from slimreid.evaluation.metrics.bootstrap import PairedDifference, paired_bootstrap
 from slimreid.evaluation.reports.formatting import interval_points, points, signed_interval, signed_points
 from slimreid.evaluation.reports.writing import RANKS
-from slimreid.inference.model_file import CHOSEN_ON_TEST
+from slimreid.inference.model_card import CHOSEN_ON_TEST
 from slimreid.visual.html.parts import Cell, Plot, Section, Table, plot
 from slimreid.visual.html.render import render
 from slimreid.visual.html.run import ReportRun
