@@ -11,6 +11,7 @@ import shutil
 import stat
 import tempfile
 import unicodedata
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -159,6 +160,12 @@ def file_digest(path: Path) -> str:
         while block := file.read(2**20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def is_torch_file(path: Path) -> bool:
+    """Whether a file begins as torch's files do: as a zip, or as a pickle of protocol 2 or later."""
+    with path.open("rb") as file:
+        return zipfile.is_zipfile(path) or file.read(1) == b"\x80"
 
 
 def printable(text: str) -> str:

@@ -29,11 +29,14 @@ _MIDDLE = 128
 
 
 def resize(image: Pixels, size: tuple[int, int], mode: str) -> Pixels:
-    """Resize (H, W, 3) uint8 to (*size, 3) uint8 by `mode`, bilinear or bicubic."""
+    """Resize (H, W, 3) uint8 to (3, *size) uint8 by `mode`, bilinear or bicubic; channels last in memory."""
     height, width = size
     if image.shape[1] != width:
         image = _resize_first(image.transpose(1, 0, 2), width, mode).transpose(1, 0, 2)
-    return image if image.shape[0] == height else _resize_first(image, height, mode)
+    if image.shape[0] != height:
+        image = _resize_first(image, height, mode)
+    planes: Pixels = image.transpose(2, 0, 1)
+    return planes
 
 
 @dataclass(frozen=True)

@@ -212,7 +212,7 @@ def features_table(runs: Runs) -> Table:
             cells = [points(result.map), interval_points(scores.interval)]
             cells += [points(result.rank(k)) for k in RANKS] + [points(result.minp)]
             reranked = points(scores.reranked.map) if scores.reranked else "–"
-            size = f"{run.loaded.model.sizes[kind]:,}"
+            size = f"{run.loaded.sizes[kind]:,}"
             rows.append([f"{run.name}: {kind}" if len(runs) > 1 else kind, size, *cells, reranked])
     ranks = [f"rank‑{k}" for k in RANKS]  # a hyphen that does not break
     columns = ["feature", "size", "mAP", "95 % interval", *ranks, "mINP", "mAP re-ranked"]
