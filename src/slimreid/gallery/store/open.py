@@ -1,0 +1,21 @@
+"""Which store a place means: a file, or a server by its URI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from slimreid.gallery.store.contract import Store
+from slimreid.gallery.store.rows import ModelInfo
+from slimreid.gallery.store.sqlite.store import SqliteStore
+
+MILVUS = "milvus://"
+
+
+def open_store(place: Path | str) -> Store:
+    """Open a gallery: the path of a file, or `milvus://host:port/NAME`; raises `GalleryError`."""
+    return SqliteStore(Path(place))
+
+
+def create_store(place: Path | str, model: ModelInfo) -> Store:
+    """Make an empty gallery; raises `DataError` where there is something already."""
+    return SqliteStore.create(Path(place), model)
