@@ -1,0 +1,1 @@
+"""People and vehicles that are known by name: who is this?"""
