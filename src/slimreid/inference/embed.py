@@ -16,6 +16,7 @@ from slimreid.data.augment.transforms import TestTransform, resize
 from slimreid.data.batches import ModalBatch
 from slimreid.data.dataset import check_aligned
 from slimreid.data.images.pixels import ImageLike, as_pixels
+from slimreid.data.manifest import ImageRef
 from slimreid.devices import usable_precision
 from slimreid.errors import ConfigError, DataError, ModelError, SlimReIDWarning
 from slimreid.inference.batches import check_finite, check_kind, embed_batches, memory_explained
@@ -159,4 +160,6 @@ def _make_batch(
 
 
 def _label(image: ImageLike, name: str, number: int) -> str:
+    if isinstance(image, ImageRef):
+        return image.path
     return f"sample {number}" if isinstance(image, (Image.Image, np.ndarray, Tensor)) else f"{image}"

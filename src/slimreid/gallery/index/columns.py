@@ -1,4 +1,4 @@
-"""What searches filter by, as columns in memory: identity, camera, time, group, modalities, whether it is there."""
+"""What searches filter by, as columns in memory."""
 
 from __future__ import annotations
 

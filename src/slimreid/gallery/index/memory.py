@@ -29,8 +29,11 @@ class MemoryIndex:
     def __len__(self) -> int:
         return len(self.arrays)
 
-    def search(self, query: Prepared, k: int, which: Filter) -> list[Found]:
-        """For each query the k rows with the highest scores."""
+    def search(
+        self, query: Prepared, k: int, which: Filter, similarity: Similarity | None = None
+    ) -> list[Found]:
+        """For each query the k rows with the highest scores; `similarity`: the same with another scale."""
+        similarity = similarity or self.similarity
         chosen = self.columns.select(which)
         if self._at is not None:
             chosen = chosen[self._at]
@@ -38,7 +41,8 @@ class MemoryIndex:
         for a in np.unique(query.subset):
             members = np.flatnonzero(query.subset == a)
             allowed = self._allowed(chosen, int(a))
-            for number, (places, scores) in zip(members, self._best(query[members], k, allowed), strict=True):
+            best = self._best(query[members], k, allowed, similarity)
+            for number, (places, scores) in zip(members, best, strict=True):
                 rows = places if self._at is None else self._at[places]
                 names = self.columns.names("identity", rows)
                 results[number] = Found(self.columns.ids[rows], scores, names)
@@ -51,7 +55,9 @@ class MemoryIndex:
             return chosen
         return np.asarray(chosen & shares[self.arrays.prepared.subset])
 
-    def _best(self, query: Prepared, k: int, allowed: Bools) -> list[tuple[Ints, Floats]]:
+    def _best(
+        self, query: Prepared, k: int, allowed: Bools, similarity: Similarity
+    ) -> list[tuple[Ints, Floats]]:
         """Places and scores of the best for queries of one subset."""
         gallery = self.arrays.prepared
         total = int(allowed.sum())
@@ -59,22 +65,18 @@ class MemoryIndex:
         if total <= FEW * len(allowed):
             places = np.flatnonzero(allowed)
             for start in range(0, total, PIECE):
-                top.add(self._scores(query, gallery[places[start : start + PIECE]]), start)
+                top.add(_scores(similarity, query, gallery[places[start : start + PIECE]]), start)
             return [(places[found], scores) for found, scores in top.result()]
         for start in range(0, len(allowed), PIECE):
             some = slice(start, start + PIECE)
-            scores = self._scores(query, gallery[some])
+            scores = _scores(similarity, query, gallery[some])
             if not allowed[some].all():
                 scores[:, ~allowed[some]] = -np.inf
             top.add(scores, start)
         return top.result()
 
-    def _scores(self, query: Prepared, gallery: Prepared) -> Floats:
-        scores = self.similarity.scores(query, gallery)
-        scores[np.isnan(scores)] = -np.inf
-        return scores
 
-    def score(self, query: Prepared, ids: Ints) -> Floats:
-        """Scores (Q, n) of queries against given rows; NaN where a pair shares nothing."""
-        places = np.searchsorted(self.arrays.ids, ids)
-        return self.similarity.scores(query, self.arrays.prepared[places])
+def _scores(similarity: Similarity, query: Prepared, gallery: Prepared) -> Floats:
+    scores = similarity.scores(query, gallery)
+    scores[np.isnan(scores)] = -np.inf
+    return scores

@@ -1,7 +1,7 @@
 """Features of a gallery as plain arrays in a folder beside it, mapped into memory.
 
-The folder holds copies only: it is checked against the gallery, extended when rows came, made anew whenever it
-does not fit, and may be removed at any time. Arrays only ever grow at their end, and `state.json` says how far
+The folder holds copies only: it is checked against the gallery, extended when rows came, made anew whenever
+it does not fit, and may be removed at any time. Arrays only grow at their end, and `state.json` says how far
 they are valid, so that readers and one writer do not disturb each other. What is made anew gets new names.
 """
 
@@ -71,9 +71,7 @@ class Sidecar:
             "norms": ("<f4", S),
         }
 
-    def load(
-        self, key: Key, is_known: Callable[[int, int], bool], read: Callable[[int], Chunks]
-    ) -> Arrays:
+    def load(self, key: Key, is_known: Callable[[int, int], bool], read: Callable[[int], Chunks]) -> Arrays:
         """The arrays for the gallery as it is now.
 
         `is_known(revision, token)`: whether the gallery has that revision. `read(after)`: rows after an id.
@@ -107,7 +105,9 @@ class Sidecar:
             return None
         return state
 
-    def _extend(self, state: dict[str, Any] | None, key: Key, read: Callable[[int], Chunks]) -> dict[str, Any]:
+    def _extend(
+        self, state: dict[str, Any] | None, key: Key, read: Callable[[int], Chunks]
+    ) -> dict[str, Any]:
         """Add the rows that are missing, or begin anew."""
         if state is None:
             for old in self.folder.glob("*.bin"):

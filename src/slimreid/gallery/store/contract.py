@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from slimreid.gallery.store.rows import Change, Filter, Floats, Found, Ints, LogEntry, ModelInfo, NewRow, Row
-from slimreid.inference.similarity import Prepared
+from slimreid.inference.similarity import Prepared, Similarity
 
 GENERATION = "generation"
 """Setting: which generation of features is in use; `reembed` writes the next one and switches at its end."""
@@ -59,11 +59,13 @@ class Store(Protocol):
     def thumbnails(self, ids: Sequence[int]) -> dict[int, bytes]:
         """Thumbnails of those rows that have one."""
 
-    def search(self, query: Prepared, k: int, which: Filter = ...) -> list[Found]:
-        """For each query the k rows with the highest scores; those that share nothing are never found."""
+    def search(
+        self, query: Prepared, k: int, which: Filter = ..., similarity: Similarity | None = None
+    ) -> list[Found]:
+        """For each query the k rows with the highest scores; those that share nothing are never found.
 
-    def score(self, query: Prepared, ids: Sequence[int]) -> Floats:
-        """Scores (Q, n) of queries against given rows; NaN where a pair shares nothing."""
+        `similarity`: that of the model with another scale; None = as it is.
+        """
 
     def log(self, limit: int | None = None, undoable: bool | None = None) -> list[LogEntry]:
         """Entries of the log, newest first; `undoable`: only changes that can (still) be undone."""

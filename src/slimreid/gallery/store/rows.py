@@ -38,6 +38,8 @@ class NewRow:
     """SHA-256 over the content of the files, by which a sample enrolled twice is noticed."""
     quality: float | None = None
     """0 to 1; None where it was not judged."""
+    reasons: tuple[str, ...] = ()
+    """What speaks against the images."""
     thumbnail: bytes = b""
     """JPEG: the modalities side by side, all of one width."""
 
@@ -55,6 +57,7 @@ class Row:
     files: Mapping[str, ImageRef]
     hash: str
     quality: float | None
+    reasons: tuple[str, ...] = ()
     removed: bool = False
     """Whether it is out of the gallery, kept only so that this can be undone."""
 
@@ -196,5 +199,6 @@ def whole_row(row: Row, feature: Floats, thumbnail: bytes) -> NewRow:
         files=row.files,
         hash=row.hash,
         quality=row.quality,
+        reasons=row.reasons,
         thumbnail=thumbnail,
     )

@@ -81,7 +81,7 @@ def _insert(connection: sqlite3.Connection, change: Change, entry: int, revision
     (text,) = connection.execute("SELECT value FROM settings WHERE name = ?", (GENERATION,)).fetchone()
     numbered = list(enumerate(change.rows, start=last + 1))
     connection.executemany(
-        "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [insert_values(number, row, revision) for number, row in numbered],
     )
     connection.executemany(
@@ -104,7 +104,8 @@ def _set_states(
     for number, state in states.items():
         # Of a row that one entry changes twice, what it was at first is what undoing needs.
         kept = connection.execute(
-            "INSERT OR IGNORE INTO touched SELECT ?, id, identity, sample_group, removed FROM rows WHERE id = ?",
+            "INSERT OR IGNORE INTO touched "
+            "SELECT ?, id, identity, sample_group, removed FROM rows WHERE id = ?",
             (entry, number),
         )
         changed = connection.execute(

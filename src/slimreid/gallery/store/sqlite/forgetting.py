@@ -101,5 +101,3 @@ def _empty_wal(connection: sqlite3.Connection) -> None:
                 "once it has ended and the gallery was opened again"
             )
         time.sleep(0.05)
-
-

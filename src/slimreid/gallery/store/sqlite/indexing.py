@@ -41,7 +41,9 @@ class IndexReader:
             self._columns = Columns()
         self._update_columns(self._seen[1] if follows and self._seen else -1)
         sidecar = Sidecar(self._folder, model.similarity, model.dimension)
-        (token,) = self._connection.execute("SELECT token FROM revisions WHERE id = ?", (revision,)).fetchone()
+        (token,) = self._connection.execute(
+            "SELECT token FROM revisions WHERE id = ?", (revision,)
+        ).fetchone()
         arrays = sidecar.load(
             Key(epoch, generation, revision, token),
             self._is_known,

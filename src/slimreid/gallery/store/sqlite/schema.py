@@ -45,6 +45,7 @@ CREATE TABLE rows (
     files TEXT NOT NULL,
     hash TEXT NOT NULL,
     quality REAL,
+    reasons TEXT NOT NULL,
     removed INTEGER NOT NULL,
     revision INTEGER NOT NULL
 );
@@ -64,9 +65,10 @@ CREATE TABLE touched (
 INSERT INTO counters VALUES ('epoch', 0);
 INSERT INTO revisions VALUES (0, 0);
 """
-"""Every commit is a revision with a random token, by which two files that share a past are told apart; `epoch`
-counts what cannot be followed row by row. `features.key` is generation << 40 | row, so that one generation is one range of the table.
-`touched` keeps what rows were before an entry of the log changed them; a new row was removed before."""
+"""Every commit is a revision with a random token, by which two files that share a past are told apart;
+`epoch` counts what cannot be followed row by row. `features.key` is generation << 40 | row, so that one
+generation is one range of the table. `touched` keeps what rows were before an entry of the log changed them;
+a new row was removed before."""
 
 _SMALL_TABLES = ("settings", "counters", "revisions", "models", "log", "rows", "touched")
 

@@ -13,7 +13,7 @@ from slimreid.data.manifest import ImageRef
 from slimreid.gallery.errors import GalleryDamagedError
 from slimreid.gallery.store.rows import Filter, Floats, LogEntry, NewRow, Row
 
-COLUMNS = "id, identity, sample_group, modalities, camera, time, files, hash, quality, removed"
+COLUMNS = "id, identity, sample_group, modalities, camera, time, files, hash, quality, reasons, removed"
 SHIFT = 40
 """Bits of a row's number in `features.key`."""
 
@@ -50,7 +50,7 @@ def condition(which: Filter) -> tuple[str, list[Any]]:
 
 def to_row(found: Sequence[Any]) -> Row:
     """A line of `COLUMNS` as a row."""
-    number, identity, group, modalities, camera, time, files, digest, quality, removed = found
+    number, identity, group, modalities, camera, time, files, digest, quality, reasons, removed = found
     return Row(
         number,
         identity,
@@ -61,6 +61,7 @@ def to_row(found: Sequence[Any]) -> Row:
         files_from_json(files),
         digest,
         quality,
+        tuple(json.loads(reasons)),
         bool(removed),
     )
 
@@ -77,6 +78,7 @@ def insert_values(number: int, row: NewRow, revision: int) -> tuple[Any, ...]:
         files_to_json(row.files),
         row.hash,
         row.quality,
+        json.dumps(list(row.reasons)),
         0,
         revision,
     )
@@ -119,12 +121,12 @@ def to_blob(feature: Floats) -> tuple[int, bytes]:
 
 
 def from_blobs(found: Sequence[tuple[int, int, bytes]], dimension: int, place: str) -> Floats:
-    """Features (n, D) of (key, checksum, bytes); raises `GalleryDamagedError` naming a row that is not whole."""
+    """Features (n, D) of (key, checksum, bytes); raises `GalleryDamagedError` naming a bad row."""
     for key, checksum, content in found:
         if zlib.crc32(content) != checksum or len(content) != 4 * dimension:
             row = key & ((1 << SHIFT) - 1)
             raise GalleryDamagedError(
-                f"{place}: the feature of row {row} is damaged; remove the row, or restore the gallery from a copy"
+                f"{place}: the feature of row {row} is damaged; remove the row, or restore a copy"
             )
     joined = b"".join(content for _, _, content in found)
     return np.frombuffer(joined, dtype="<f4").reshape(len(found), dimension).astype(np.float32, copy=False)

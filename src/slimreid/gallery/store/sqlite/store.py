@@ -11,7 +11,18 @@ import numpy as np
 
 from slimreid.gallery.errors import GalleryDamagedError, GalleryError
 from slimreid.gallery.store.contract import GENERATION
-from slimreid.gallery.store.rows import Change, Filter, Floats, Found, Ints, LogEntry, ModelInfo, NewRow, Row
+from slimreid.gallery.store.rows import (
+    Change,
+    Filter,
+    Floats,
+    Found,
+    Ints,
+    LogEntry,
+    ModelInfo,
+    NewRow,
+    Row,
+    whole_row,
+)
 from slimreid.gallery.store.sqlite import changes, forgetting
 from slimreid.gallery.store.sqlite.connection import connect, explained, transaction
 from slimreid.gallery.store.sqlite.indexing import IndexReader
@@ -26,7 +37,7 @@ from slimreid.gallery.store.sqlite.statements import (
     to_entry,
     to_row,
 )
-from slimreid.inference.similarity import Prepared
+from slimreid.inference.similarity import Prepared, Similarity
 
 ALL = Filter()
 _AT_ONCE = 4096
@@ -88,7 +99,9 @@ class SqliteStore:
         dimension = self.model.dimension
         for row in change.rows:
             if row.feature.shape != (dimension,):
-                raise GalleryError(f"a feature is {row.feature.shape}, but those of the gallery ({dimension},)")
+                raise GalleryError(
+                    f"a feature is {row.feature.shape}, but those of the gallery ({dimension},)"
+                )
         with self._lock, explained(self.place), transaction(self._connection):
             return changes.apply_change(self._connection, change, self.place)
 
@@ -112,7 +125,9 @@ class SqliteStore:
         """How many rows are meant."""
         where, values = condition(which)
         with self._lock, explained(self.place):
-            (number,) = self._connection.execute(f"SELECT count(*) FROM rows WHERE {where}", values).fetchone()
+            (number,) = self._connection.execute(
+                f"SELECT count(*) FROM rows WHERE {where}", values
+            ).fetchone()
             return int(number)
 
     def identities(self) -> dict[str, int]:
@@ -130,7 +145,8 @@ class SqliteStore:
         with self._lock, explained(self.place):
             for row in ids:
                 line = self._connection.execute(
-                    "SELECT key, checksum, vector FROM features WHERE key = ?", (feature_key(generation, row),)
+                    "SELECT key, checksum, vector FROM features WHERE key = ?",
+                    (feature_key(generation, row),),
                 ).fetchone()
                 if line is None:
                     raise GalleryError(f"{self.place}: row {row} has no feature; is it still in the gallery?")
@@ -144,17 +160,13 @@ class SqliteStore:
             sql = f"SELECT row, jpeg FROM thumbnails WHERE row IN (SELECT id FROM rows WHERE {where})"
             return dict(self._connection.execute(sql, values))
 
-    def search(self, query: Prepared, k: int, which: Filter = ALL) -> list[Found]:
+    def search(
+        self, query: Prepared, k: int, which: Filter = ALL, similarity: Similarity | None = None
+    ) -> list[Found]:
         """For each query the k rows with the highest scores."""
         with self._lock, explained(self.place):
             index = self._index.current(self.model, self.generation)
-        return index.search(query, k, which)
-
-    def score(self, query: Prepared, ids: Sequence[int]) -> Floats:
-        """Scores (Q, n) of queries against given rows."""
-        with self._lock, explained(self.place):
-            index = self._index.current(self.model, self.generation)
-        return index.score(query, np.asarray(ids, dtype=np.int64))
+        return index.search(query, k, which, similarity)
 
     def log(self, limit: int | None = None, undoable: bool | None = None) -> list[LogEntry]:
         """Entries of the log, newest first."""
@@ -162,7 +174,9 @@ class SqliteStore:
         columns = "id, time, by, operation, count, details, undoable, undone_by"
         sql = f"SELECT {columns} FROM log WHERE {where} ORDER BY id DESC LIMIT ?"
         with self._lock, explained(self.place):
-            return [to_entry(line) for line in self._connection.execute(sql, (-1 if limit is None else limit,))]
+            return [
+                to_entry(line) for line in self._connection.execute(sql, (-1 if limit is None else limit,))
+            ]
 
     def before(self, entry: int) -> Change:
         """The change that undoes an entry."""
@@ -181,14 +195,18 @@ class SqliteStore:
         """Keep features of another generation."""
         lines = [(feature_key(generation, row), *to_blob(feature)) for row, feature in features.items()]
         with self._lock, explained(self.place), transaction(self._connection):
-            self._connection.execute("INSERT OR IGNORE INTO models VALUES (?, ?)", (generation, model.to_json()))
+            self._connection.execute(
+                "INSERT OR IGNORE INTO models VALUES (?, ?)", (generation, model.to_json())
+            )
             self._connection.executemany("INSERT OR REPLACE INTO features VALUES (?, ?, ?)", lines)
 
     def staged(self, generation: int) -> tuple[ModelInfo | None, Ints]:
         """The model of a generation, and the rows that have features in it."""
         bounds = feature_key(generation, 0), feature_key(generation + 1, 0)
         with self._lock, explained(self.place):
-            line = self._connection.execute("SELECT info FROM models WHERE generation = ?", (generation,)).fetchone()
+            line = self._connection.execute(
+                "SELECT info FROM models WHERE generation = ?", (generation,)
+            ).fetchone()
             if line is None:
                 return None, np.zeros(0, dtype=np.int64)
             keys = self._connection.execute("SELECT key FROM features WHERE key >= ? AND key < ?", bounds)
@@ -207,8 +225,12 @@ class SqliteStore:
     def check(self) -> list[str]:
         """What is wrong with the file, every page and feature read."""
         with self._lock, explained(self.place):
-            faults = [line[0] for line in self._connection.execute("PRAGMA integrity_check") if line[0] != "ok"]
-            faults += [f"broken reference: {line}" for line in self._connection.execute("PRAGMA foreign_key_check")]
+            faults = [
+                line[0] for line in self._connection.execute("PRAGMA integrity_check") if line[0] != "ok"
+            ]
+            faults += [
+                f"broken reference: {line}" for line in self._connection.execute("PRAGMA foreign_key_check")
+            ]
         ids = [row.id for row in self.rows()]
         for start in range(0, len(ids), _AT_ONCE):
             try:

@@ -1,0 +1,205 @@
+"""A gallery in a program's hands: the same words as `slimreid gallery ...`."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from slimreid.gallery import editing
+from slimreid.gallery.answers import Answer, best_identities, best_rows, make_answers
+from slimreid.gallery.embedder import Embedder, check_model, describe_model
+from slimreid.gallery.enrolment.enrol import Enrolled, enrol_source
+from slimreid.gallery.enrolment.sources import Labels, Source, open_source
+from slimreid.gallery.queries import Query, embed_query, feature_query
+from slimreid.gallery.store.contract import Store
+from slimreid.gallery.store.open import create_store, open_store
+from slimreid.gallery.store.rows import Filter, LogEntry, ModelInfo, Row
+from slimreid.inference.load import load
+
+EVERYTHING = Filter()
+
+
+class Gallery:
+    """People or vehicles that are known: enrol them, search for new samples, keep the gallery clean.
+
+    Every change and every search is in its log with the name of who did it. Changes are on disk when a method
+    returns, and can be undone. Use it in a `with` block, or close it.
+    """
+
+    def __init__(
+        self, place: Path | str, model: Embedder | Path | str | None = None, *, by: str | None = None
+    ) -> None:
+        """Open a gallery.
+
+        Args:
+            place: Its file, or `milvus://host:port/NAME`.
+            model: As `slimreid.load` gives it, or its path; needed to enrol or search for images. None = the
+                one it was made with, where that still is.
+            by: Who works with it, for the log; None = the user of this process.
+
+        Raises:
+            GalleryError: Where there is none, or it is damaged.
+        """
+        self._begin(open_store(place), model, by)
+
+    def _begin(self, store: Store, model: Embedder | Path | str | None, by: str | None) -> None:
+        self.store = store
+        self.by = by or getpass.getuser()
+        self._model = model
+
+    @classmethod
+    def create(
+        cls, place: Path | str, model: Embedder | Path | str, *, feature: str = "both", by: str | None = None
+    ) -> Gallery:
+        """Make an empty gallery for one kind of feature of a model; raises `DataError` where it exists."""
+        loaded = load(model) if isinstance(model, (str, Path)) else model
+        made = cls.__new__(cls)
+        made._begin(create_store(place, describe_model(loaded, feature)), loaded, by)
+        return made
+
+    def __enter__(self) -> Gallery:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        self.store.close()
+
+    def __len__(self) -> int:
+        return self.store.count()
+
+    @property
+    def info(self) -> ModelInfo:
+        """The model that made its features."""
+        return self.store.model
+
+    @property
+    def model(self) -> Embedder:
+        """The model, loaded; raises `OtherModelError` for one that does not fit, `ModelError` for none."""
+        if self._model is None or isinstance(self._model, (str, Path)):
+            self._model = load(self._model or self.info.path)
+        check_model(self._model, self.info, self.store.place)
+        return self._model
+
+    def enrol(
+        self,
+        source: Source | Path | str | Sequence[str | Path],
+        *,
+        labels: Labels | None = None,
+        identity: str | None = None,
+        skip_broken: bool = False,
+        show_progress: bool | None = None,
+    ) -> Enrolled:
+        """Enrol samples that are not in the gallery yet; what became of them.
+
+        Args:
+            source: A manifest, a folder with one folder per identity, or a list of image files.
+            labels: What is said of samples that do not say it themselves.
+            identity: Short for `labels=Labels(identity=...)`.
+            skip_broken: Leave out samples that cannot be read.
+            show_progress: Force the progress bar on or off.
+
+        Raises:
+            DataError: For a source or a file that cannot be read.
+            GalleryError: Where the gallery cannot take them.
+        """
+        model = self.model
+        if identity is not None:
+            labels = Labels(identity=identity)
+        origin = str(source) if isinstance(source, (str, Path)) else ""
+        if not isinstance(source, Source):
+            source = open_source(model, Path(source) if isinstance(source, str) else source, labels)
+        return enrol_source(
+            self.store,
+            model,
+            source,
+            self.by,
+            origin=origin,
+            skip_broken=skip_broken,
+            show_progress=show_progress,
+        )
+
+    def query(self, images: Any, *, names: Sequence[str] | None = None, pooled: bool = False) -> Query:
+        """Samples to search for, as `model.embed` takes them.
+
+        `pooled`: they show one object and become one query, pooled by quality.
+        """
+        return embed_query(self.model, self.info, images, names=names, pooled=pooled)
+
+    def query_features(self, features: Any, present: Any = None) -> Query:
+        """Features (n, D) of this gallery's model to search for; `present` (n, M), None = all modalities."""
+        return feature_query(self.info, np.asarray(features, dtype=np.float32), present)
+
+    def search(
+        self,
+        query: Query | Any,
+        *,
+        k: int = 10,
+        identities: bool = False,
+        which: Filter = EVERYTHING,
+        pooled: bool = False,
+    ) -> list[Answer]:
+        """The k best rows for each query, or with `identities` the best row of each of the k best identities.
+
+        Args:
+            query: From `query` or `query_features`, or images as `model.embed` takes them.
+            k: Answers per query.
+            identities: Whether each identity is one answer.
+            which: Rows to search in.
+            pooled: Whether images show one object and become one query.
+        """
+        asked = query if isinstance(query, Query) else self.query(query, pooled=pooled)
+        find = best_identities if identities else best_rows
+        found = find(self.store, asked.prepared, k, which)
+        answers = make_answers(self.store, asked, found, self.store.count(which))
+        details = {"queries": list(asked.sources or asked.names), "k": k, "identities": identities}
+        self.store.note("search", self.by, sum(len(answer.matches) for answer in answers), details)
+        return answers
+
+    def list(self) -> dict[str, int]:
+        """Identity -> its rows, '' for rows without identity, by name."""
+        return self.store.identities()
+
+    def show(self, which: Filter) -> Sequence[Row]:
+        """The rows that are meant; raises `GalleryError` for what is not there."""
+        return editing.find_rows(self.store, which)
+
+    def remove(self, which: Filter, *, forget: bool = False) -> int:
+        """Take rows out of the gallery, which can be undone; with `forget` erase them for good.
+
+        Returns the entry of the log.
+        """
+        return (editing.forget if forget else editing.remove)(self.store, which, self.by)
+
+    def rename(self, old: str, new: str) -> int:
+        """Give an identity another name; the entry of the log."""
+        return editing.rename(self.store, old, new, self.by)
+
+    def merge(self, identities: Sequence[str], into: str) -> int:
+        """Make several identities one with the name `into`; the entry of the log."""
+        return editing.merge(self.store, identities, into, self.by)
+
+    def split(self, ids: Sequence[int], new: str) -> int:
+        """Make some rows of an identity a new one; the entry of the log."""
+        return editing.split(self.store, ids, new, self.by)
+
+    def assign(self, identities: Mapping[int, str]) -> int:
+        """Give rows identities: {row: name}; the entry of the log."""
+        return editing.assign(self.store, identities, self.by)
+
+    def undo(self, steps: int = 1) -> Sequence[LogEntry]:
+        """Undo the last changes, also those of others and of earlier days; the entries that were undone."""
+        return editing.undo(self.store, steps, self.by)
+
+    def log(self, limit: int | None = None) -> Sequence[LogEntry]:
+        """Changes and searches, newest first."""
+        return self.store.log(limit)
