@@ -13,6 +13,7 @@ from slimreid.data.image_batch import ImageBatch, join_samples
 from slimreid.data.images.normalise import Floats, check_aligned, normalise
 from slimreid.data.images.pixels import ImageLike, as_pixels, is_tensor
 from slimreid.data.images.resize import resize
+from slimreid.data.manifest import ImageRef
 from slimreid.errors import ConfigError, DataError, ModelError, SlimReIDWarning
 from slimreid.inference.checks import check_finite, memory_explained
 from slimreid.inference.kinds import check_kind, join_branches
@@ -139,5 +140,7 @@ def _show(card: ModelCard, sample: Mapping[str, ImageLike], number: int) -> dict
 
 
 def _label(image: ImageLike, number: int) -> str:
+    if isinstance(image, ImageRef):
+        return image.path
     in_memory = isinstance(image, (Image.Image, np.ndarray)) or is_tensor(image)
     return f"sample {number}" if in_memory else f"{image}"

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -47,7 +48,15 @@ class Answer:
     """Different samples in the gallery."""
 
 
-def open_queries(loaded: LoadedModel, images: Sequence[str], modality: str | None = None) -> ModelData:
+class KnowsModalities(Protocol):
+    """Any form of a model."""
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """Those it knows, in order."""
+
+
+def open_queries(loaded: KnowsModalities, images: Sequence[str], modality: str | None = None) -> ModelData:
     """Image files as samples to search for.
 
     Files whose names differ only in the modality (`a_rgb.png`, `a_tir.png`) are one sample, and so are all
@@ -86,12 +95,12 @@ def open_queries(loaded: LoadedModel, images: Sequence[str], modality: str | Non
     return ModelData(Manifest(tuple(rows), there, root), root, "images", own=False)
 
 
-def canonical_of(loaded: LoadedModel, name: str) -> str:
+def canonical_of(loaded: KnowsModalities, name: str) -> str:
     """The modality of a model that a word means; raises `ConfigError` with the nearest known name."""
     return name if name in loaded.modalities else canonical(name)
 
 
-def _usual_modality(loaded: LoadedModel, modality: str | None) -> str:
+def _usual_modality(loaded: KnowsModalities, modality: str | None) -> str:
     if modality is not None:
         return canonical_of(loaded, modality)
     return RGB if RGB in loaded.modalities else loaded.modalities[0]

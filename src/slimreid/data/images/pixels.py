@@ -3,6 +3,7 @@
 | given                                  | taken as                                                        |
 |----------------------------------------|-----------------------------------------------------------------|
 | path                                   | decoded as in a dataset                                         |
+| `ImageRef`                             | the same, cut to its box and with its window                    |
 | PIL image                              | as if it came from a file                                       |
 | uint8 array (H, W), (H, W, 1, 3 or 4)  | grey, colour, or colour with an alpha channel that is left out  |
 | float array within [0, 1]              | the same, in shares of 255                                      |
@@ -24,13 +25,13 @@ from PIL import Image
 
 from slimreid.data.images.decode import read_image
 from slimreid.data.images.window import Pixels, apply_window, image_pixels
-from slimreid.data.manifest import Window
+from slimreid.data.manifest import ImageRef, Window
 from slimreid.errors import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-ImageLike: TypeAlias = "str | Path | Image.Image | npt.NDArray[Any] | Tensor"
+ImageLike: TypeAlias = "str | Path | ImageRef | Image.Image | npt.NDArray[Any] | Tensor"
 
 _CHANNELS = (1, 3, 4)
 
@@ -44,6 +45,8 @@ def as_pixels(
     """
     if isinstance(image, (str, Path)):
         return read_image(Path(image), None, window, at_least)
+    if isinstance(image, ImageRef):
+        return read_image(Path(image.path), image.box, image.window or window, at_least)
     try:
         if isinstance(image, Image.Image):
             return image_pixels(image, window)

@@ -50,15 +50,21 @@ def open_data(loaded: LoadedModel, path: Path | str | None = None) -> ModelData:
             raise DataError(f"{path}: the data of the run is not there any more; name it with --data")
     file = find_manifest(Path(path))
     own = bool(trained_on) and _same_file(file, Path(trained_on))
+    manifest, unknown = read_known(loaded.modalities, file)
+    return ModelData(manifest, file, dataset_name(file), own, unknown)
+
+
+def read_known(modalities: Sequence[str], path: Path) -> tuple[Manifest, tuple[str, ...]]:
+    """A manifest (file or folder) cut down to some modalities, and its others; raises `DataError`."""
+    file = find_manifest(path)
     given = _path_columns(file)
-    known = [name for name in loaded.modalities if name in given]
+    known = [name for name in modalities if name in given]
     if not known and given:
         raise DataError(
-            f"{file}: it has {', '.join(given)}, but the model knows {', '.join(loaded.modalities)} only"
+            f"{file}: it has {', '.join(given)}, but the model knows {', '.join(modalities)} only"
         )
     manifest = read_manifest(file, known or None)
-    unknown = tuple(name for name in given if name not in loaded.modalities)
-    return ModelData(manifest, file, dataset_name(file), own, unknown)
+    return manifest, tuple(name for name in given if name not in modalities)
 
 
 def dataset_name(manifest: Path) -> str:

@@ -1,0 +1,1 @@
+"""Galleries: enrol people or vehicles, ask who a new sample shows, keep it clean, lose nothing."""

@@ -1,0 +1,121 @@
+"""Identities for rows that have none: rows that are alike at a calibrated threshold become one.
+
+Average linkage, by scikit-learn: two clusters become one while their rows score above the threshold on
+average. That needs at least one pair above it, so clusters never reach beyond a connected component of the
+pairs above the threshold. Each component is clustered on its own, with the same result and little memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from sklearn.cluster import AgglomerativeClustering
+
+from slimreid.errors import DataError
+from slimreid.gallery.decisions.searches import Floats, Ints
+from slimreid.inference.similarity import Prepared, Similarity
+
+LARGEST = 4096
+"""Rows that are clustered at once at most: 128 MB for their distances."""
+_SCORES_AT_ONCE = 2**24
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters:
+    """Proposed identities of n rows."""
+
+    labels: Ints
+    """(n,): number of the cluster, 0 being the largest one; −1 for rows that are like no other."""
+    split: int = 0
+    """Rows in components that were too large and were split at a higher threshold first."""
+
+
+def propose_identities(
+    similarity: Similarity, features: ArrayLike, threshold: float, present: ArrayLike | None = None
+) -> Clusters:
+    """Cluster features (n, D) of rows that have the modalities `present` (n, M); None = all of them.
+
+    `threshold` is on the scale of `similarity`. Pairs that share no spectrum speak neither for nor against.
+    Memory is bounded by the number of pairs above the threshold, not by n². Raises `DataError` for a
+    threshold that is not a number, or features that do not fit.
+    """
+    if not np.isfinite(threshold):
+        raise DataError(f"the threshold must be a number, not {threshold}")
+    rows = similarity.prepare(features, present)
+    n = len(rows)
+    if n < 2:
+        return Clusters(np.full(n, -1, dtype=np.int64))
+    first, second, scores = _pairs_above(similarity, rows, threshold)
+    labels, split = np.arange(n), 0
+    todo = list(_components(n, first, second))
+    for members in todo:
+        if len(members) > LARGEST:
+            split += len(members)
+            todo.extend(_split(members, first, second, scores))
+            continue
+        labels[members] = members[_average_linkage(similarity, rows[members], threshold)]
+    return Clusters(_by_size(labels), split)
+
+
+def _pairs_above(similarity: Similarity, rows: Prepared, threshold: float) -> tuple[Ints, Ints, Floats]:
+    """Pairs i < j that score above the threshold, and their scores."""
+    n = len(rows)
+    step = max(1, _SCORES_AT_ONCE // n)
+    first, second, found = [], [], []
+    for start in range(0, n, step):
+        scores = similarity.scores(rows[start : start + step], rows[start:])
+        i, j = np.nonzero(np.triu(scores > threshold, k=1))
+        first.append(i + start)
+        second.append(j + start)
+        found.append(scores[i, j].astype(np.float64))
+    return np.concatenate(first), np.concatenate(second), np.concatenate(found)
+
+
+def _components(n: int, first: Ints, second: Ints) -> Iterator[Ints]:
+    """Members of the connected components that have at least two."""
+    graph = coo_array((np.ones(len(first), dtype=np.bool_), (first, second)), shape=(n, n))
+    label = connected_components(graph, directed=False)[1]
+    order = np.argsort(label, kind="stable")
+    for members in np.split(order, np.flatnonzero(np.diff(label[order])) + 1):
+        if len(members) > 1:
+            yield members.astype(np.int64)
+
+
+def _split(members: Ints, first: Ints, second: Ints, scores: Floats) -> Iterator[Ints]:
+    """Components of a component that is too large, by the better half of its pairs."""
+    inside = np.isin(first, members)
+    middle = np.median(scores[inside])
+    better = inside & (scores > middle)
+    place = np.full(int(members.max()) + 1, -1)
+    place[members] = np.arange(len(members))
+    for part in _components(len(members), place[first[better]], place[second[better]]):
+        yield members[part]
+
+
+def _average_linkage(similarity: Similarity, rows: Prepared, threshold: float) -> Ints:
+    """For each of m rows (m,) the place of the first one of its cluster."""
+    scores = similarity.scores(rows, rows).astype(np.float64)
+    gap = np.where(np.isnan(scores), threshold, scores)
+    distance = gap.max() - gap
+    np.fill_diagonal(distance, 0)
+    model = AgglomerativeClustering(
+        n_clusters=None, metric="precomputed", linkage="average", distance_threshold=gap.max() - threshold
+    )
+    label = model.fit_predict((distance + distance.T) / 2)
+    first: NDArray[np.int64] = np.unique(label, return_index=True)[1][label]
+    return first
+
+
+def _by_size(labels: Ints) -> Ints:
+    """Numbers by falling size, in order of first appearance among equals; −1 for rows that are alone."""
+    _, first, number, count = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
+    order = np.lexsort((first, -count))
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    rank[count == 1] = -1
+    return rank[number.reshape(-1)]

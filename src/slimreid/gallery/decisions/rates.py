@@ -1,0 +1,140 @@
+"""Error rates of open-set identification, thresholds for them, and how sure they are.
+
+A search accepts whoever scores above a threshold. FPIR is the share of searches for strangers that accept
+anybody, FNIR the share of searches for enrolled identities that do not end with their own name alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import betaincinv
+
+from slimreid.errors import ConfigError
+from slimreid.gallery.decisions.searches import Bools, Floats, Names, Searches
+
+LEVEL = 0.95
+"""Share of the resamples that an interval holds."""
+RESAMPLES = 1000
+LEAST_IDENTITIES = 20
+"""Fewer identities say little about others, however many searches each of them has."""
+_NUMBERS_AT_ONCE = 2**22
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def to_dict(self) -> dict[str, float]:
+        """Ready for JSON."""
+        return dict(vars(self))
+
+
+def check_rate(rate: float) -> float:
+    """`rate`, if it is a share of searches; raises `ConfigError` otherwise."""
+    if not 0 < rate < 1:
+        raise ConfigError(f"a rate of false positives must lie between 0 and 1 (0.01 = 1 %), not {rate}")
+    return rate
+
+
+def needed_searches(rate: float) -> int:
+    """Searches for strangers without which a rate cannot be promised: 299 for 1 %, 2,995 for 0.1 %.
+
+    With fewer, none of them being accepted would still be no sign (at 95 %) that the rate is this low: the
+    exact form of the rule of three, 3 / rate.
+    """
+    return math.ceil(math.log(1 - LEVEL) / math.log1p(-check_rate(rate)))
+
+
+def threshold_for(scores: Floats, rate: float) -> float | None:
+    """Threshold that strangers exceed with at most this rate, from best scores (n,) of such searches.
+
+    Of n + 1 exchangeable searches the new one is as likely as any other to be among the highest, so
+    ⌊rate · (n + 1)⌋ − 1 of the n may exceed it. None where n is too small for that (n < 1 / rate − 1).
+    """
+    allowed = math.floor(check_rate(rate) * (len(scores) + 1) + 1e-9) - 1
+    return None if allowed < 0 else float(np.sort(scores)[::-1][allowed])
+
+
+def false_positive(searches: Searches, threshold: float) -> Bools:
+    """(n,): whether anybody but the own identity is accepted; False where nobody can be compared."""
+    return np.asarray(searches.other > threshold)
+
+
+def false_negative(searches: Searches, threshold: float) -> Bools:
+    """(n,): whether the own identity is not accepted, or not alone; True where it cannot be found."""
+    return ~(searches.own > threshold) | (searches.other > threshold)
+
+
+def rate_estimate(wrong: Bools, identity: Names, seed: int = 0) -> Estimate:
+    """Share of `wrong` (n,) with an interval over resampled identities (n,); NaN for n = 0.
+
+    Where few are wrong, resampling alone would look too sure (0 wrong: an interval of width 0), so it is
+    widened to the exact binomial interval of n searches.
+    """
+    n, count = len(wrong), int(wrong.sum())
+    if not n:
+        return Estimate(math.nan, math.nan, math.nan)
+    low, high = _binomial_interval(count, n)
+    names, member = np.unique(identity, return_inverse=True)
+    member = member.reshape(-1)
+    searched = np.bincount(member).astype(np.float64)
+    errors = np.bincount(member, weights=wrong.astype(np.float64))
+    shares = [draws @ errors / (draws @ searched) for draws in _draws(len(names), len(names), seed)]
+    resampled_low, resampled_high = _percentiles(np.concatenate(shares))
+    return Estimate(count / n, min(low, resampled_low), max(high, resampled_high))
+
+
+def threshold_estimate(scores: Floats, identity: Names, rate: float, seed: int = 0) -> Estimate | None:
+    """`threshold_for` with an interval over resampled identities (n,); None where it gives none."""
+    threshold = threshold_for(scores, rate)
+    if threshold is None:
+        return None
+    order = np.argsort(-scores, kind="stable")
+    ranked = scores[order]
+    names, member = np.unique(identity, return_inverse=True)
+    member = member.reshape(-1)[order]
+    found = []
+    for draws in _draws(len(names), len(scores), seed):
+        above = draws[:, member].cumsum(axis=1)  # (some resamples, n): searches that score this or more
+        allowed = np.maximum(np.floor(rate * (above[:, -1:] + 1) + 1e-9) - 1, 0)
+        found.append(ranked[(above > allowed).argmax(axis=1)])
+    low, high = _percentiles(np.concatenate(found))
+    return Estimate(threshold, min(low, threshold), max(high, threshold))
+
+
+def rate_after_growth(rate: float, measured: int, now: int) -> float:
+    """FPIR expected with `now` identities where it was `rate` with `measured`: each can be taken for.
+
+    A gallery that shrank is credited with nothing.
+    """
+    return rate if now <= measured else 1 - (1 - rate) ** (now / measured)
+
+
+def _draws(identities: int, width: int, seed: int) -> Iterator[Floats]:
+    """How often each identity is drawn, (some resamples, identities); `width` bounds the memory used."""
+    rng = np.random.default_rng(seed)
+    step = max(1, _NUMBERS_AT_ONCE // max(width, identities))
+    equal = np.full(identities, 1 / identities)
+    for start in range(0, RESAMPLES, step):
+        yield rng.multinomial(identities, equal, size=min(step, RESAMPLES - start)).astype(np.float64)
+
+
+def _percentiles(values: Floats) -> tuple[float, float]:
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def _binomial_interval(count: int, n: int) -> tuple[float, float]:
+    """Exact (Clopper–Pearson) interval of a share, count of n."""
+    tail = (1 - LEVEL) / 2
+    low = float(betaincinv(count, n - count + 1, tail)) if count else 0.0
+    high = float(betaincinv(count + 1, n - count, 1 - tail)) if count < n else 1.0
+    return low, high

@@ -1,0 +1,85 @@
+"""What a gallery needs of a model: any object with these properties will do, `slimreid.load` gives one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slimreid.data.manifest import ImageRef
+from slimreid.gallery.errors import GalleryError, OtherModelError
+from slimreid.gallery.store.rows import Floats, ModelInfo
+from slimreid.inference.similarity import Prepared, Similarity
+
+
+class Embedder(Protocol):
+    """A model that embeds images."""
+
+    @property
+    def feature_fingerprint(self) -> str:
+        """Only features of models that agree in this are compared."""
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """Modalities of the model, in order."""
+
+    def similarity(self, feature: str = ...) -> Similarity:
+        """How features of a kind are compared."""
+
+    def embed(
+        self,
+        images: Any,
+        *,
+        feature: str = ...,
+        cameras: Sequence[str | None] | None = ...,
+        batch: int | None = ...,
+        show_progress: bool | None = ...,
+    ) -> Any:
+        """L2-normalised features (B, D) of B samples."""
+
+
+def describe_model(model: Embedder, feature: str) -> ModelInfo:
+    """What a gallery keeps of a model; raises `ConfigError` for a kind of feature it does not have."""
+    similarity = model.similarity(feature)
+    # The size is known only from a feature: an image of one grey is enough.
+    grey = np.full((32, 32, 3), 128, dtype=np.uint8)
+    dimension = embed_samples(model, feature, [{model.modalities[0]: grey}]).shape[1]
+    path = str(getattr(model, "path", ""))
+    return ModelInfo(model.feature_fingerprint, feature, dimension, similarity, path)
+
+
+def check_model(model: Embedder, wanted: ModelInfo, place: str) -> None:
+    """Raise `OtherModelError` unless the features of a model are those of a gallery."""
+    if model.feature_fingerprint != wanted.fingerprint:
+        raise OtherModelError(
+            f"{place}: its features are of another model, precision or preprocessing "
+            f"({wanted.fingerprint[:12]}, not {model.feature_fingerprint[:12]}); use that model, or compute "
+            f"all features anew with 'slimreid gallery reembed'"
+        )
+
+
+def embed_samples(
+    model: Embedder, feature: str, samples: Sequence[dict[str, Any]], batch: int | None = None
+) -> Floats:
+    """Features (B, D) of samples {modality: image}; raises `GalleryError` for a model that gives others."""
+    found = np.asarray(model.embed(list(samples), feature=feature, batch=batch, show_progress=False))
+    if found.ndim != 2 or len(found) != len(samples):
+        raise GalleryError(f"the model gave features {found.shape} for {len(samples)} samples")
+    return found.astype(np.float32, copy=False)
+
+
+def presence(
+    modalities: Sequence[str], samples: Sequence[Sequence[str] | dict[str, ImageRef]]
+) -> NDArray[np.bool_]:
+    """(n, M): which of the modalities each sample has."""
+    seen = [[name in sample for name in modalities] for sample in samples]
+    return np.array(seen, dtype=np.bool_).reshape(len(samples), len(modalities))
+
+
+def prepare(info: ModelInfo, features: Floats, present: NDArray[np.bool_]) -> Prepared:
+    """Features ready to be compared with those of a gallery; raises `DataError` where they do not fit."""
+    if features.ndim != 2 or features.shape[1] != info.dimension:
+        raise GalleryError(f"features are {features.shape}, but those of the gallery (…, {info.dimension})")
+    return info.similarity.prepare(features, present)

@@ -1,0 +1,1 @@
+"""From images on disk to rows of a gallery."""

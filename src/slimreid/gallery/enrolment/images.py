@@ -1,0 +1,67 @@
+"""What of an image file a row keeps besides its feature: a hash, a thumbnail, how good it is."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+from PIL import Image
+
+from slimreid.data.images.decode import MAX_BYTES, read_image
+from slimreid.data.images.window import Pixels
+from slimreid.data.manifest import ImageRef, Window
+from slimreid.files import open_regular
+
+THUMBNAIL = 96
+"""Pixels, height of a thumbnail."""
+_QUALITY = 80
+
+
+def content_hash(images: Mapping[str, ImageRef]) -> str:
+    """SHA-256 over modalities, files, boxes and windows of a sample; raises `DataError` naming the file."""
+    digest = hashlib.sha256()
+    for name in sorted(images):
+        ref = images[name]
+        with open_regular(Path(ref.path), MAX_BYTES) as file:
+            content = hashlib.sha256(file.read()).hexdigest()
+        digest.update(f"{name}\0{content}\0{ref.box}\0{ref.window}\0".encode())
+    return digest.hexdigest()
+
+
+def read_pixels(
+    images: Mapping[str, ImageRef], windows: Mapping[str, Window] | None = None
+) -> dict[str, Pixels]:
+    """The images of a sample in full size; raises `DataError` naming the file."""
+    return {
+        name: read_image(Path(ref.path), ref.box, ref.window or (windows or {}).get(name))
+        for name, ref in images.items()
+    }
+
+
+def make_thumbnail(pixels: Mapping[str, Pixels]) -> bytes:
+    """A JPEG with the modalities of a sample side by side, all as wide as the first."""
+    first = next(iter(pixels.values()))
+    height = min(THUMBNAIL, first.shape[0])
+    width = max(1, min(2 * THUMBNAIL, round(first.shape[1] * height / first.shape[0])))
+    sheet = Image.new("RGB", (width * len(pixels), height))
+    for number, image in enumerate(pixels.values()):
+        small = Image.fromarray(image).resize((width, height), Image.Resampling.BOX)
+        sheet.paste(small, (number * width, 0))
+    buffer = io.BytesIO()
+    sheet.save(buffer, "JPEG", quality=_QUALITY)
+    return buffer.getvalue()
+
+
+def split_thumbnail(content: bytes, modalities: tuple[str, ...]) -> dict[str, Image.Image]:
+    """The pictures in a thumbnail, per modality; empty where there is none."""
+    if not content:
+        return {}
+    with Image.open(io.BytesIO(content), formats=("JPEG",)) as opened:
+        sheet = opened.convert("RGB")
+    width = sheet.width // len(modalities)
+    return {
+        name: sheet.crop((number * width, 0, (number + 1) * width, sheet.height))
+        for number, name in enumerate(modalities)
+    }

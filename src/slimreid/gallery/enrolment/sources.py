@@ -1,0 +1,160 @@
+"""What can be enrolled: a manifest, a folder per identity, single files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from slimreid.data.importing.modality_names import read_name
+from slimreid.data.importing.unlabelled_folder import open_folder
+from slimreid.data.manifest import MANIFEST_NAME, ImageRef, Manifest, Sample, Split
+from slimreid.errors import ConfigError, DataError
+from slimreid.files import IMAGE_SUFFIXES, require_utf8
+from slimreid.inference.features.data import read_known
+from slimreid.inference.search import KnowsModalities, open_queries
+
+GROUP, TIME = "x_group", "x_time"
+"""Columns of a manifest: tracklet of a sample; when it was seen (ISO 8601, or seconds since 1970)."""
+
+
+@dataclass(frozen=True)
+class SourceSample:
+    """A sample to be enrolled or searched for."""
+
+    images: Mapping[str, ImageRef]
+    """Per modality; absolute paths."""
+    identity: str = ""
+    group: str = ""
+    camera: str = ""
+    time: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Its first file, for messages."""
+        return next(iter(self.images.values())).path
+
+
+@dataclass(frozen=True)
+class Source:
+    """Samples, and how they were found."""
+
+    samples: Sequence[SourceSample]
+    kind: str
+    """manifest, folder or files."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What is said of samples that do not say it themselves; None = nothing."""
+
+    identity: str | None = None
+    group: str | None = None
+    camera: str | None = None
+    time: float | None = None
+    modality: str | None = None
+    """Of images whose path names none."""
+    split: Split | None = field(default=None)
+    """Rows of a manifest that count."""
+
+
+def open_source(
+    model: KnowsModalities, place: Path | Sequence[str | Path], labels: Labels | None = None
+) -> Source:
+    """Samples of a manifest, of a folder, or of image files (`open_queries` says how files belong together).
+
+    In a folder without manifest the first folder below it names the identity and a second one the tracklet;
+    images directly in it are of unknown identity. Raises `DataError` or `ConfigError`.
+    """
+    labels = labels or Labels()
+    if isinstance(place, Path):
+        require_utf8(place.resolve())
+        if not place.exists():
+            raise DataError(f"{place}: no such file or folder; give a manifest, a folder or image files")
+        if place.is_dir() and not (place / MANIFEST_NAME).is_file():
+            return _labelled(_folder(model, place, labels.modality), labels)
+        if place.suffix.lower() not in IMAGE_SUFFIXES:
+            return _labelled(_manifest(model, place, labels.split), labels)
+        place = [place]
+    found = open_queries(model, [str(word) for word in place], labels.modality).manifest
+    return _labelled(Source([_sample(found, sample) for sample in found.samples], "files"), labels)
+
+
+def _manifest(model: KnowsModalities, place: Path, split: Split | None) -> Source:
+    manifest, unknown = read_known(model.modalities, place)
+    chosen = manifest.samples if split is None else manifest.select(split)
+    if not chosen:
+        raise DataError(f"{place}: no rows of split '{split}'")
+    notes = [f"{', '.join(unknown)} is left out: the model does not know it"] if unknown else []
+    return Source([_sample(manifest, sample) for sample in chosen], "manifest", tuple(notes))
+
+
+def _folder(model: KnowsModalities, place: Path, modality: str | None) -> Source:
+    found = open_folder(place, model.modalities, modality)
+    samples = [_sample(found.manifest, sample) for sample in found.manifest.samples]
+    if not any(sample.identity for sample in samples):
+        samples = [
+            _by_folders(sample, original, model.modalities)
+            for sample, original in zip(samples, found.manifest.samples, strict=True)
+        ]
+    return Source(samples, "folder", found.notes)
+
+
+def _by_folders(sample: SourceSample, original: Sample, modalities: Sequence[str]) -> SourceSample:
+    """The sample with the identity and tracklet that its folders name."""
+    image = next(iter(original.images.values()))
+    identity, *others = read_name(image.path, modalities).key.split("/")
+    if not others:
+        return sample
+    group = "/".join([identity, *others[:-1]]) if len(others) > 1 else ""
+    return replace(sample, identity=identity, group=group)
+
+
+def _sample(manifest: Manifest, sample: Sample) -> SourceSample:
+    images = {
+        name: replace(ref, path=(manifest.root / ref.path).resolve().as_posix())
+        for name, ref in sample.images.items()
+    }
+    try:
+        time = parse_time(sample.extras.get(TIME, ""))
+    except ConfigError as error:
+        raise DataError(f"{manifest.root / MANIFEST_NAME}: row {sample.row}: {error}") from None
+    return SourceSample(images, sample.identity, sample.extras.get(GROUP, ""), sample.camera, time)
+
+
+def _labelled(source: Source, labels: Labels) -> Source:
+    given = {
+        name: getattr(labels, name)
+        for name in ("identity", "group", "camera", "time")
+        if getattr(labels, name) is not None
+    }
+    return replace(source, samples=[replace(sample, **given) for sample in source.samples])
+
+
+def parse_time(text: str) -> float | None:
+    """Seconds since 1970 of an ISO 8601 time (UTC unless it says otherwise) or a number; None for ''.
+
+    Raises `ConfigError` for anything else.
+    """
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise ConfigError(
+            f"'{text}' is not a time; write 2026-03-01T14:30:00, or seconds since 1970"
+        ) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def show_time(time: float | None) -> str:
+    """A time as people read it (UTC); '' for None."""
+    if time is None:
+        return ""
+    return datetime.fromtimestamp(time, timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,1 @@
+"""Exact search over the features of a gallery in memory."""

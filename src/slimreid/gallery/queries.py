@@ -1,0 +1,82 @@
+"""From images or features to queries: what a sample was seen in, several images of one object as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slimreid.data.images.pixels import as_pixels
+from slimreid.data.manifest import ImageRef
+from slimreid.errors import DataError
+from slimreid.gallery.decisions.pooling import pool_shots
+from slimreid.gallery.decisions.quality import sample_quality
+from slimreid.gallery.embedder import Embedder, embed_samples, prepare, presence
+from slimreid.gallery.store.rows import Floats, ModelInfo
+from slimreid.inference.embed import as_samples
+from slimreid.inference.similarity import Prepared
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """Samples to search for."""
+
+    features: Floats
+    """(n, D)."""
+    prepared: Prepared
+    names: tuple[str, ...]
+    """Of each: its first file, or its number."""
+    modalities: tuple[tuple[str, ...], ...]
+    """That each was seen in."""
+    images: tuple[Mapping[str, Any], ...] = field(default=())
+    """Of each (of a pooled one: of its first image) {modality: image}; empty where there are none."""
+    sources: tuple[str, ...] = ()
+    """Everything that went into them, by name."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def embed_query(
+    model: Embedder, info: ModelInfo, images: Any, *, names: Sequence[str] | None = None, pooled: bool = False
+) -> Query:
+    """Embed images as queries; with `pooled` all of them as one, weighted by quality.
+
+    Raises `DataError` or `ModelError` naming the image that does not fit.
+    """
+    samples: list[dict[str, Any]] = list(as_samples(images, model.modalities))
+    if not samples:
+        raise DataError("there is no image to search for")
+    features = embed_samples(model, info.feature, samples)
+    present = presence(info.modalities, [list(sample) for sample in samples])
+    called = list(names) if names is not None else [_name(sample, n) for n, sample in enumerate(samples)]
+    sources = tuple(called)
+    if pooled and len(samples) > 1:
+        quality = [
+            sample_quality({name: as_pixels(image) for name, image in sample.items()}).value
+            for sample in samples
+        ]
+        one = pool_shots(info.similarity, features, present, quality)
+        features, present = one.features, one.present
+        called, samples = [f"{called[0]} and {len(samples) - 1} more"], samples[:1]
+    seen = tuple(tuple(m for m, there in zip(info.modalities, row, strict=True) if there) for row in present)
+    return Query(features, prepare(info, features, present), tuple(called), seen, tuple(samples), sources)
+
+
+def feature_query(info: ModelInfo, features: Floats, present: Any = None) -> Query:
+    """Features (n, D) as queries; `present` (n, M), None = seen in all modalities."""
+    whole = np.ones((len(features), len(info.modalities)), dtype=np.bool_)
+    mask = whole if present is None else np.asarray(present, dtype=np.bool_)
+    seen = tuple(tuple(m for m, there in zip(info.modalities, row, strict=True) if there) for row in mask)
+    names = tuple(str(number) for number in range(len(features)))
+    return Query(features, prepare(info, features, mask), names, seen)
+
+
+def _name(sample: Mapping[str, Any], number: int) -> str:
+    image = next(iter(sample.values()))
+    if isinstance(image, ImageRef):
+        return image.path
+    return str(image) if isinstance(image, (str, Path)) else f"query {number}"

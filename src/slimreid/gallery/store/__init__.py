@@ -1,0 +1,1 @@
+"""Where a gallery is kept: one contract, a file on this machine (SQLite) or a Milvus server."""

@@ -1,0 +1,26 @@
+"""Which store a place means: a file, or a server by its URI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from slimreid.gallery.store.contract import Store
+from slimreid.gallery.store.rows import ModelInfo
+from slimreid.gallery.store.sqlite.store import SqliteStore
+
+MILVUS = "milvus://"
+
+
+def open_store(place: Path | str) -> Store:
+    """Open a gallery: the path of a file, or `milvus://host:port/NAME`; raises `GalleryError`."""
+    return SqliteStore(Path(place))
+
+
+def create_store(place: Path | str, model: ModelInfo) -> Store:
+    """Make an empty gallery; raises `DataError` where there is something already."""
+    return SqliteStore.create(Path(place), model)
+
+
+def open_or_create(place: Path | str, model: ModelInfo) -> Store:
+    """Open a gallery, or make it for a model where there is none."""
+    return open_store(place) if Path(place).exists() else create_store(place, model)

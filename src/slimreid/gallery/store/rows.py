@@ -1,0 +1,220 @@
+"""What a gallery consists of: rows, filters, changes, the log, and the model that made the features."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slimreid.data.manifest import ImageRef
+from slimreid.inference.similarity import Similarity
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class NewRow:
+    """A sample to be enrolled."""
+
+    feature: Floats
+    """(D,) L2-normalised."""
+    modalities: tuple[str, ...]
+    """Those it was seen in, in the model's order."""
+    identity: str = ""
+    """'' where nobody knows."""
+    group: str = ""
+    """Samples of one tracklet share it; '' = none."""
+    camera: str = ""
+    time: float | None = None
+    """Seconds since 1970 (UTC); None where nobody knows."""
+    files: Mapping[str, ImageRef] = field(default_factory=dict)
+    """Per modality, where its image was read from; absolute paths."""
+    hash: str = ""
+    """SHA-256 over the content of the files, by which a sample enrolled twice is noticed."""
+    quality: float | None = None
+    """0 to 1; None where it was not judged."""
+    reasons: tuple[str, ...] = ()
+    """What speaks against the images."""
+    thumbnail: bytes = b""
+    """JPEG: the modalities side by side, all of one width."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a gallery, without its feature and thumbnail."""
+
+    id: int
+    identity: str
+    group: str
+    modalities: tuple[str, ...]
+    camera: str
+    time: float | None
+    files: Mapping[str, ImageRef]
+    hash: str
+    quality: float | None
+    reasons: tuple[str, ...] = ()
+    removed: bool = False
+    """Whether it is out of the gallery, kept only so that this can be undone."""
+
+
+@dataclass(frozen=True)
+class RowState:
+    """What of a row can change."""
+
+    identity: str
+    group: str
+    removed: bool = False
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which rows are meant; what is None does not matter."""
+
+    ids: Sequence[int] | None = None
+    identities: Sequence[str] | None = None
+    groups: Sequence[str] | None = None
+    cameras: Sequence[str] | None = None
+    since: float | None = None
+    """Rows of this time (seconds since 1970) or later."""
+    until: float | None = None
+    """Rows before this time."""
+    modalities: Sequence[str] | None = None
+    """Rows that were seen at least in these."""
+    hashes: Sequence[str] | None = None
+    removed: bool | None = False
+    """True = only rows that were removed, None = these too."""
+
+    @property
+    def is_all(self) -> bool:
+        """Whether every row that is in the gallery is meant."""
+        return self == Filter()
+
+
+@dataclass(frozen=True, eq=False)
+class ModelInfo:
+    """The model that made the features of a gallery, as far as a gallery must know it."""
+
+    fingerprint: str
+    """`feature_fingerprint` of the model."""
+    feature: str
+    """Kind: original, slimmed, fused or both."""
+    dimension: int
+    similarity: Similarity
+    path: str = ""
+    """Where the model was; a hint for people and for commands without --model."""
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """Modalities of the model, in order."""
+        return self.similarity.modalities
+
+    def to_json(self) -> str:
+        """As text, figures to the last bit."""
+        table = self.similarity.impostors
+        values = {
+            "fingerprint": self.fingerprint,
+            "feature": self.feature,
+            "dimension": self.dimension,
+            "path": self.path,
+            "modalities": self.similarity.modalities,
+            "blocks": self.similarity.blocks,
+            "impostors": None if table is None else [None if x != x else x for x in table.ravel().tolist()],
+        }
+        return json.dumps(values, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> ModelInfo:
+        """What `to_json` wrote; raises `ValueError`, `KeyError` or `DataError` for anything else."""
+        values = json.loads(text)
+        modalities = tuple(values["modalities"])
+        impostors = None
+        if values["impostors"] is not None:
+            S = 2 ** len(modalities) - 1
+            impostors = np.array(values["impostors"], dtype=np.float32).reshape(S, S, 2)
+        similarity = Similarity(modalities, tuple(map(tuple, values["blocks"])), impostors)
+        return cls(values["fingerprint"], values["feature"], values["dimension"], similarity, values["path"])
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """One change of a gallery: it happens as a whole, with its entry in the log, or not at all."""
+
+    operation: str
+    by: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """For the log; names and paths are whole values, so that they can be forgotten."""
+    rows: Sequence[NewRow] = ()
+    """Rows to add."""
+    states: Mapping[int, RowState] = field(default_factory=dict)
+    """Row -> what it becomes."""
+    settings: Mapping[str, str | None] = field(default_factory=dict)
+    """Settings of the gallery -> what they become; None = none."""
+    count: int | None = None
+    """Rows that it concerns, for the log; None = those that are added or changed."""
+    continues: int | None = None
+    """Entry of the log that this is a further part of."""
+    undoes: int | None = None
+    """Entry of the log that this undoes."""
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One line of the log: a change or a search."""
+
+    id: int
+    time: float
+    """Seconds since 1970 (UTC)."""
+    by: str
+    operation: str
+    count: int
+    """Rows that were changed or found."""
+    details: Mapping[str, Any]
+    undoable: bool
+    undone_by: int | None = None
+    """Entry that undid it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a search found for one query, best first."""
+
+    ids: Ints
+    scores: Floats
+    identities: tuple[str, ...]
+    """Of each, '' where nobody knows."""
+
+
+def whole_row(row: Row, feature: Floats, thumbnail: bytes) -> NewRow:
+    """A row with its feature and thumbnail, as it could be enrolled elsewhere."""
+    return NewRow(
+        feature=feature,
+        modalities=row.modalities,
+        identity=row.identity,
+        group=row.group,
+        camera=row.camera,
+        time=row.time,
+        files=row.files,
+        hash=row.hash,
+        quality=row.quality,
+        reasons=row.reasons,
+        thumbnail=thumbnail,
+    )
+
+
+def files_to_json(files: Mapping[str, ImageRef]) -> str:
+    """Image files as text: {modality: [path, box, window]}."""
+    plain = {name: [ref.path, ref.box, ref.window] for name, ref in files.items()}
+    return json.dumps(plain, ensure_ascii=False)
+
+
+def files_from_json(text: str) -> dict[str, ImageRef]:
+    """What `files_to_json` wrote."""
+    return {
+        name: ImageRef(path, tuple(box) if box else None, tuple(window) if window else None)
+        for name, (path, box, window) in json.loads(text).items()
+    }

@@ -1,0 +1,103 @@
+"""Erasing rows for good: vectors, thumbnails, what they were before, names and paths in the log, free pages.
+
+The rows go in one transaction, which also notes that the file has to be written anew without them. A process
+that dies before that is done leaves the note, and whoever opens the gallery next finishes the work.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from typing import Any
+
+from slimreid.gallery.errors import GalleryBusyError
+from slimreid.gallery.store.rows import Change
+from slimreid.gallery.store.sqlite.changes import new_revision, write_entry
+from slimreid.gallery.store.sqlite.connection import WAIT
+from slimreid.gallery.store.sqlite.indexing import IndexReader
+from slimreid.gallery.store.sqlite.statements import feature_key
+
+PENDING = "forgetting"
+FORGOTTEN = "[forgotten]"
+"""What stands in the log for names and paths that were erased."""
+
+
+def erase(connection: sqlite3.Connection, ids: list[int], by: str) -> int:
+    """Within a transaction: delete rows and every trace of them in the tables; the entry in the log."""
+    connection.execute("CREATE TEMP TABLE IF NOT EXISTS gone (row INTEGER PRIMARY KEY)")
+    connection.execute("DELETE FROM gone")
+    connection.executemany("INSERT OR IGNORE INTO gone VALUES (?)", [(number,) for number in ids])
+    words = _words(connection)
+    generations = [number for (number,) in connection.execute("SELECT generation FROM models")]
+    for generation in generations:
+        connection.execute(
+            f"DELETE FROM features WHERE key IN (SELECT row | {feature_key(generation, 0)} FROM gone)"
+        )
+    connection.execute("DELETE FROM touched WHERE row IN (SELECT row FROM gone)")
+    deleted = connection.execute("DELETE FROM rows WHERE id IN (SELECT row FROM gone)").rowcount
+    connection.execute("DELETE FROM gone")
+    used = {name for (name,) in connection.execute("SELECT DISTINCT identity FROM rows")}
+    used |= {name for (name,) in connection.execute("SELECT DISTINCT identity FROM touched")}
+    _redact(connection, words - used)
+    connection.execute("UPDATE counters SET value = value + 1 WHERE name = 'epoch'")
+    connection.execute("INSERT OR REPLACE INTO settings VALUES (?, '1')", (PENDING,))
+    new_revision(connection)
+    return write_entry(connection, Change("forget", by), deleted, undoable=False)
+
+
+def _words(connection: sqlite3.Connection) -> set[str]:
+    """Everything in the rows that go by which somebody could be known."""
+    found: set[str] = set()
+    sql = "SELECT identity, sample_group, hash, files FROM rows WHERE id IN (SELECT row FROM gone)"
+    for identity, group, digest, files in connection.execute(sql):
+        found |= {identity, group, digest, *(path for path, _, _ in json.loads(files).values())}
+    sql = "SELECT identity, sample_group FROM touched WHERE row IN (SELECT row FROM gone)"
+    found |= {text for line in connection.execute(sql) for text in line}
+    return found - {""}
+
+
+def _redact(connection: sqlite3.Connection, words: set[str]) -> None:
+    for number, details in list(connection.execute("SELECT id, details FROM log")):
+        plain = json.loads(details)
+        clean = _without(plain, words)
+        if clean != plain:
+            text = json.dumps(clean, ensure_ascii=False)
+            connection.execute("UPDATE log SET details = ? WHERE id = ?", (text, number))
+
+
+def _without(value: Any, words: set[str]) -> Any:
+    """JSON with every value that is one of the words replaced; keys are ours."""
+    if isinstance(value, dict):
+        return {key: _without(inner, words) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_without(inner, words) for inner in value]
+    return FORGOTTEN if isinstance(value, str) and value in words else value
+
+
+def is_pending(connection: sqlite3.Connection) -> bool:
+    """Whether the file still has to be written anew."""
+    return connection.execute("SELECT 1 FROM settings WHERE name = ?", (PENDING,)).fetchone() is not None
+
+
+def finish(connection: sqlite3.Connection, index: IndexReader) -> None:
+    """Write the file anew without free pages, empty the write-ahead log, remove the sidecar.
+
+    Raises `GalleryBusyError` where another process keeps old pages in use.
+    """
+    index.erase()
+    connection.execute("VACUUM")
+    _empty_wal(connection)
+    connection.execute("DELETE FROM settings WHERE name = ?", (PENDING,))
+    _empty_wal(connection)
+
+
+def _empty_wal(connection: sqlite3.Connection) -> None:
+    end = time.monotonic() + WAIT
+    while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+        if time.monotonic() > end:
+            raise GalleryBusyError(
+                "rows were erased, but another process still reads older pages; they are gone from the disk "
+                "once it has ended and the gallery was opened again"
+            )
+        time.sleep(0.05)
