@@ -101,7 +101,8 @@ def test_the_interval_of_a_threshold_resamples_identities() -> None:
     identity = np.repeat(np.arange(60), 10)
     scores = rng.normal(size=60)[identity] + 0.1 * rng.normal(size=600)
     grouped, apart = (threshold_estimate(scores, who, 0.05) for who in (identity, np.arange(600)))
-    assert grouped is not None and apart is not None
+    assert grouped is not None
+    assert apart is not None
     assert grouped.value == apart.value == threshold_for(scores, 0.05)
     assert grouped.low <= grouped.value <= grouped.high
     assert grouped.high - grouped.low > apart.high - apart.low
@@ -116,7 +117,9 @@ def test_a_resampled_threshold_equals_a_loop_over_repeated_scores(monkeypatch) -
     draws = np.random.default_rng(7).multinomial(len(names), np.full(len(names), 1 / len(names)), size=50)
     wanted = []
     for draw in draws:
-        repeated = np.concatenate([np.tile(scores[identity == name], k) for name, k in zip(names, draw)])
+        repeated = np.concatenate(
+            [np.tile(scores[identity == name], k) for name, k in zip(names, draw, strict=True)]
+        )
         found = threshold_for(repeated, 0.1)
         wanted.append(repeated.max() if found is None else found)
     estimate = threshold_estimate(scores, identity, 0.1, seed=7)
