@@ -10,7 +10,7 @@ import pytest
 
 from slimreid.errors import ConfigError, DataError
 from slimreid.gallery.decisions.calibration import ANY, RATES, Bound, Calibration, calibrate, unsure_rate
-from slimreid.gallery.decisions.rates import threshold_for
+from slimreid.gallery.decisions.rates import threshold_estimate
 from slimreid.gallery.decisions.searches import Searches, split_searches
 from support.gallery import PLAIN, calibrated, random_searches
 
@@ -24,8 +24,10 @@ def test_each_subset_has_a_threshold_of_its_own() -> None:
     by_subset = {name: found.point(name, 0.01).threshold for name in ("r", "t")}
     for name, estimate in by_subset.items():
         assert estimate is not None
-        assert estimate.value == threshold_for(moved.other[moved.subset == name], 0.01)
-    assert found.point(ANY, 0.01).threshold.value == threshold_for(moved.other, 0.01)
+        assert estimate == threshold_estimate(
+            *(v[moved.subset == name] for v in (moved.other, moved.identity)), 0.01
+        )
+    assert found.point(ANY, 0.01).threshold == threshold_estimate(moved.other, moved.identity, 0.01)
     assert by_subset["t"].value > by_subset["r"].value + 2
 
 
@@ -67,7 +69,7 @@ def test_searches_that_compare_with_nobody_do_not_count() -> None:
     blind = replace(searches, other=np.where(np.arange(800) % 2, searches.other, np.nan))
     point = calibrate(blind, BOUND, PLAIN).point(ANY, 0.01)
     assert point.searches == 400
-    assert point.threshold.value == threshold_for(searches.other[1::2], 0.01)
+    assert point.threshold == threshold_estimate(searches.other[1::2], searches.identity[1::2], 0.01)
 
 
 def test_strangers_alone_give_thresholds_without_misses() -> None:

@@ -13,6 +13,7 @@ from slimreid.errors import ConfigError
 from slimreid.gallery.decisions.rates import (
     false_negative,
     false_positive,
+    independent_searches,
     needed_searches,
     rate_after_growth,
     rate_estimate,
@@ -98,12 +99,12 @@ def test_searches_of_one_identity_stand_or_fall_together() -> None:
 
 def test_the_interval_of_a_threshold_resamples_identities() -> None:
     rng = np.random.default_rng(0)
-    identity = np.repeat(np.arange(60), 10)
-    scores = rng.normal(size=60)[identity] + 0.1 * rng.normal(size=600)
-    grouped, apart = (threshold_estimate(scores, who, 0.05) for who in (identity, np.arange(600)))
+    identity = np.repeat(np.arange(200), 5)
+    scores = rng.normal(size=200)[identity] + 0.3 * rng.normal(size=1000)
+    grouped, apart = (threshold_estimate(scores, who, 0.05) for who in (identity, np.arange(1000)))
     assert grouped is not None
     assert apart is not None
-    assert grouped.value == apart.value == threshold_for(scores, 0.05)
+    assert apart.value == threshold_for(scores, 0.05) < grouped.value
     assert grouped.low <= grouped.value <= grouped.high
     assert grouped.high - grouped.low > apart.high - apart.low
     assert threshold_estimate(scores[:5], identity[:5], 0.05) is None
@@ -115,17 +116,41 @@ def test_a_resampled_threshold_equals_a_loop_over_repeated_scores(monkeypatch) -
     identity, scores = rng.integers(0, 8, 60), rng.integers(0, 9, 60).astype(np.float64)
     names = np.unique(identity)
     draws = np.random.default_rng(7).multinomial(len(names), np.full(len(names), 1 / len(names)), size=50)
+    independent = independent_searches(scores > threshold_for(scores, 0.2), identity)
+    share = (0.2 * (independent + 1) - 1) / independent
     wanted = []
     for draw in draws:
-        repeated = np.concatenate(
-            [np.tile(scores[identity == name], k) for name, k in zip(names, draw, strict=True)]
-        )
-        found = threshold_for(repeated, 0.1)
-        wanted.append(repeated.max() if found is None else found)
-    estimate = threshold_estimate(scores, identity, 0.1, seed=7)
+        parts = [np.tile(scores[identity == name], k) for name, k in zip(names, draw, strict=True)]
+        repeated = sorted(np.concatenate(parts), reverse=True)
+        wanted.append(repeated[int(share * len(repeated) + 1e-9)])
+    estimate = threshold_estimate(scores, identity, 0.2, seed=7)
     assert estimate is not None
     low, high = np.quantile(wanted, [0.025, 0.975])
     assert (estimate.low, estimate.high) == (min(low, estimate.value), max(high, estimate.value))
+
+
+def test_searches_of_people_who_always_look_alike_count_once() -> None:
+    identity = np.repeat(np.arange(50), 10)
+    together = np.repeat(np.arange(50) % 5 == 0, 10)
+    assert independent_searches(together, identity) == pytest.approx(50)
+    spread = np.tile(np.arange(10) == 0, 50)
+    assert independent_searches(spread, identity) == 500
+    assert independent_searches(together, np.arange(500)) == pytest.approx(500, rel=0.01)
+    assert independent_searches(np.zeros(500, bool), identity) == 500
+    assert independent_searches(np.zeros(0, bool), np.zeros(0)) == 0
+
+
+def test_the_promise_holds_for_new_people_who_come_several_times() -> None:
+    rng = np.random.default_rng(0)
+    rates = []
+    for _ in range(200):
+        scores = [
+            rng.normal(size=100)[np.repeat(np.arange(100), 10)] + 0.5 * rng.normal(size=1000) for _ in "ab"
+        ]
+        found = threshold_estimate(scores[0], np.repeat(np.arange(100), 10), 0.05)
+        assert found is not None
+        rates.append((scores[1] > found.value).mean())
+    assert 0.03 < np.mean(rates) <= 0.05
 
 
 def test_growth_multiplies_the_chances() -> None:
