@@ -90,6 +90,14 @@ def prepare_rows(features: Features, kind: str, similarity: Similarity, rows: In
     return similarity.prepare(features.get(kind, chosen).numpy(), features.presence(chosen).numpy())
 
 
+def prepare_present(
+    features: Features, kind: str, similarity: Similarity, rows: Ints
+) -> tuple[Ints, Prepared]:
+    """Those of the rows that have features, and these, ready to be compared."""
+    having = rows[features.position[torch.from_numpy(rows)].numpy() >= 0]
+    return having, prepare_rows(features, kind, similarity, having)
+
+
 def feature_metrics(
     features: Features,
     kind: str,
