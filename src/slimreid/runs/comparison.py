@@ -43,8 +43,9 @@ class Row:
     """Of the mAP over identities, the average precision of each query being its mean over the seeds."""
     difference: PairedDifference | None
     """mAP minus that of the first row, over the same identities; None for the first row itself."""
-    parameters: int
-    gflops: float
+    parameters: int | None
+    """None where the model is not there; the same for `gflops`."""
+    gflops: float | None
     images_per_second: float | None
     on_test: bool
     """Whether a checkpoint was chosen on the test set."""

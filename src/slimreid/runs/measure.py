@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from slimreid.errors import DataError
+from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.query_gallery import select_part
 from slimreid.evaluation.reports.evaluate import (
+    FOLDER,
     JSON_NAME,
     Evaluation,
     EvaluationOptions,
@@ -24,7 +26,9 @@ from slimreid.inference.features.data import ModelData, open_data
 from slimreid.inference.features.extract import Extraction
 from slimreid.inference.kinds import feature_kinds
 from slimreid.inference.load import LoadedModel, load
+from slimreid.inference.model_header import MODEL_NAME
 from slimreid.inference.trained_model import architecture
+from slimreid.json_files import parse_json
 from slimreid.profiling.cost import summarise
 from slimreid.profiling.latency import Rounds, measure_interleaved, medians, noise_images
 from slimreid.runs.folder import RunFolder
@@ -79,6 +83,7 @@ def _is_complete(found: Evaluation, loaded: LoadedModel, missing: bool) -> bool:
 def run_record(
     path: Path,
     *,
+    data: Path | None = None,
     name: str | None = None,
     label: str = "",
     missing: bool = False,
@@ -87,21 +92,77 @@ def run_record(
 ) -> RunRecord:
     """The record of a run or model file, evaluated first if it is not yet.
 
-    `source` adds to what is known of where it comes from. Raises `ModelError`, `DataError` or
-    `ConfigError` naming the file.
+    `data` is the manifest to measure on, by default that of the run; `source` adds to what is known of where
+    it comes from. Raises `ModelError`, `DataError` or `ConfigError` naming the file.
     """
     loaded = loaded or load(path)
     run = RunFolder.of_model(loaded.path)
     starts = run.starts()
-    evaluation = fresh_evaluation(loaded, missing=missing)
-    summary = summarise(architecture(loaded))
-    options = deciding_options(loaded.config)
-    name = name or path.as_posix()
+    evaluation = fresh_evaluation(loaded, open_data(loaded, data), missing=missing)
+    record = _record(name or path.as_posix(), evaluation, loaded)
+    return replace(
+        record,
+        dataset=starts[-1].dataset if starts else "",
+        seconds={"train": round(run.train_seconds, 1), "evaluate": round(evaluation.seconds, 1)},
+        missing={kind: matrix.to_dict() for kind, matrix in evaluation.missing.items()},
+        selection=selection_summary(run.selection()),
+        source={**record.source, **(_start_facts(starts[-1]) if starts else {}), **(source or {})},
+        label=label or record.name,
+    )
+
+
+def evaluation_record(path: Path) -> tuple[RunRecord, LoadedModel | None]:
+    """The record of an evaluation as it was written, and its model where that is still there.
+
+    Without the model its options, parameters and cost are not known. Raises `DataError` naming the file.
+    """
+    evaluation = read_evaluation(path)
+    loaded = None
+    if evaluation.model.is_file():
+        loaded = load(evaluation.model)
+        if loaded.fingerprint != evaluation.fingerprint:
+            logger.warning("%s: the model has other weights now; its figures are of the old ones", path)
+            loaded = None
+        elif not _still_holds(evaluation, loaded):
+            logger.warning(
+                "%s: the data has changed since, or is gone; 'slimreid evaluate' measures anew", path
+            )
+    return _record(_shown_name(path), evaluation, loaded), loaded
+
+
+def is_evaluation(path: Path) -> bool:
+    """Whether a person means an evaluation by this: its file, or its folder, whatever they are called."""
+    if path.is_dir():
+        return (path / JSON_NAME).is_file() and not (path / MODEL_NAME).is_file()
+    try:
+        values = parse_json(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(values, dict) and {"key", "query", "gallery"} <= set(values)
+
+
+def _shown_name(path: Path) -> str:
+    """Path of an evaluation without the usual names of its file and folder, which leaves that of its run."""
+    folder = path.parent if path.name == JSON_NAME else path
+    return (folder.parent if folder.name == FOLDER else folder).as_posix()
+
+
+def _still_holds(evaluation: Evaluation, loaded: LoadedModel) -> bool:
+    try:
+        return _is_fresh(evaluation, loaded, open_data(loaded, evaluation.manifest))
+    except (DataError, ConfigError):
+        return False
+
+
+def _record(name: str, evaluation: Evaluation, loaded: LoadedModel | None) -> RunRecord:
+    """What an evaluation tells, and its model, without what only the folder of a run knows."""
+    summary = summarise(architecture(loaded)) if loaded else None
+    options = deciding_options(loaded.config) if loaded else {}
     return RunRecord(
         name=name,
-        seed=loaded.config.seed,
+        seed=loaded.config.seed if loaded else 0,
         options=options,
-        dataset=starts[-1].dataset if starts else "",
+        dataset="",
         data_name=evaluation.dataset,
         data=searched_data(evaluation.query, evaluation.gallery),
         select_on=evaluation.select_on,
@@ -112,18 +173,10 @@ def run_record(
         query_ids=evaluation.query.identities,
         gallery=len(evaluation.gallery),
         features=_figures(evaluation),
-        parameters=summary.parameters,
-        gflops=summary.gflops,
-        seconds={"train": round(run.train_seconds, 1), "evaluate": round(evaluation.seconds, 1)},
-        missing={kind: matrix.to_dict() for kind, matrix in evaluation.missing.items()},
-        selection=selection_summary(run.selection()),
-        source={
-            "options_hash": options_hash(options),
-            "weights": loaded.fingerprint,
-            **(_start_facts(starts[-1]) if starts else {}),
-            **(source or {}),
-        },
-        label=label or name,
+        parameters=summary.parameters if summary else None,
+        gflops=summary.gflops if summary else None,
+        source={"options_hash": options_hash(options), "weights": evaluation.fingerprint},
+        label=name,
     )
 
 

@@ -86,8 +86,9 @@ class RunRecord:
     gallery: int
     """Size of the gallery."""
     features: dict[str, FeatureFigures]
-    parameters: int
-    gflops: float
+    parameters: int | None
+    """None where only an evaluation is there, not its model; the same for `gflops`."""
+    gflops: float | None
     """Billions of multiply-adds for one sample with all modalities."""
     seconds: dict[str, float] = field(default_factory=dict)
     """`train`, `evaluate`."""

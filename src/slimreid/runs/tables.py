@@ -10,7 +10,13 @@ from pathlib import Path
 
 from slimreid.errors import ConfigError
 from slimreid.evaluation.metrics.bootstrap import PairedDifference
-from slimreid.evaluation.reports.formatting import interval_points, points, signed_interval, signed_points
+from slimreid.evaluation.reports.formatting import (
+    NOTHING,
+    interval_points,
+    points,
+    signed_interval,
+    signed_points,
+)
 from slimreid.files import write_text
 from slimreid.runs.comparison import Comparison, Row, Spread
 
@@ -36,8 +42,8 @@ def cells(row: Row, columns: Sequence[str]) -> list[str]:
         "mINP": spread_text(row.minp),
         "Δ mAP": signed_points(row.difference.value) if row.difference else "",
         "Δ 95 %": difference_text(row.difference),
-        "parameters": f"{row.parameters / 1e6:,.2f} M",
-        "GFLOPs": f"{row.gflops:,.3g}",
+        "parameters": NOTHING if row.parameters is None else f"{row.parameters / 1e6:,.2f} M",
+        "GFLOPs": NOTHING if row.gflops is None else f"{row.gflops:,.3g}",
         "images/s": f"{row.images_per_second:,.1f}" if row.images_per_second else "",
     }
     return [values[column] for column in columns]

@@ -209,3 +209,54 @@ def test_a_run_in_its_own_process(config_file, tmp_path, capsys):
     record = read_record(tmp_path / "ab" / "results" / "keep_ratio=0.3-seed4.json")
     assert record.seed == 4
     assert f"mAP {100 * record.figures().map:.1f}" in printed
+
+
+def test_all_models_on_other_data(runs, tmp_path, capsys):
+    other = write_set(tmp_path / "night", missing=True)
+    out = tmp_path / "t.json"
+    names = [runs / "base-0", runs / "sdtps-0"]
+    code, printed, err = run("compare", *names, "--data", other, "--skip-speed", "--out", out, capsys=capsys)
+    assert code == 0, err
+    assert "night: 12 queries" in printed
+    assert json.loads(out.read_text())["data"] == "night"
+    assert [(name / "evaluation-night" / "evaluation.json").is_file() for name in names] == [True, True]
+
+
+def test_evaluations_are_compared_as_they_are_with_and_without_their_models(runs, tmp_path, capsys):
+    for name in ("base-0", "sdtps-0"):
+        shutil.copytree(runs / name, tmp_path / name)
+        assert run("evaluate", tmp_path / name, "--workers", "0", capsys=capsys)[0] == 0
+    files = [tmp_path / "base-0" / "evaluation" / "evaluation.json", tmp_path / "sdtps-0" / "evaluation"]
+    out = tmp_path / "t.json"
+    code, printed, err = run("compare", *files, "--repeats", "1", "--out", out, capsys=capsys)
+    assert code == 0, err
+    rows = json.loads(out.read_text())["rows"]
+    assert [row["label"] for row in rows] == ["base-0", "sdtps-0"]
+    assert rows[1]["difference"] is not None
+    assert rows[0]["gflops"] > 0
+    assert rows[0]["images_per_second"] > 0
+    assert "model.fusion" in printed
+    for name in ("base-0", "sdtps-0"):
+        (tmp_path / name / "model.safetensors").unlink()
+    code, printed, err = run("compare", *files, "--out", out, capsys=capsys)
+    assert code == 0, err
+    bare = json.loads(out.read_text())["rows"]
+    assert [row["map"] for row in bare] == [row["map"] for row in rows]
+    assert bare[0]["gflops"] is None
+    assert "–" in printed
+
+
+def test_an_evaluation_that_no_longer_holds_is_said(runs, tmp_path, capsys, caplog):
+    run_ = shutil.copytree(runs / "sdtps-0", tmp_path / "sdtps-0")
+    data = write_set(tmp_path / "site")
+    assert run("evaluate", run_, "--data", data, "--workers", "0", capsys=capsys)[0] == 0
+    place = run_ / "evaluation-site"
+    assert run("compare", place, "--skip-speed", capsys=capsys)[0] == 0
+    assert "changed" not in caplog.text
+    lines = data.read_text().splitlines()
+    data.write_text("\n".join(lines[:-1]) + "\n")
+    assert run("compare", place, "--skip-speed", capsys=capsys)[0] == 0
+    assert "the data has changed since" in caplog.text
+    code, _, err = run("compare", place, "--data", data, capsys=capsys)
+    assert code == 2
+    assert "measured already" in err

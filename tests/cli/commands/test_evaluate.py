@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import slimreid.data.sample_reader as reader_module
+from slimreid.errors import DataError
 from slimreid.evaluation import KReciprocal
 from slimreid.evaluation.reports.evaluate import read_evaluation
 from slimreid.evaluation.reports.writing import sheets
@@ -175,3 +176,66 @@ def test_a_place_without_a_model_is_named(tmp_path, capsys):
     code, _, err = run(tmp_path, capsys=capsys)
     assert code == 1
     assert "no model.safetensors in this folder" in " ".join(err.split())
+
+
+def test_thresholds_of_one_site_are_applied_to_another(model, capsys, tmp_path):
+    assert run(model, "--out", tmp_path / "here", "--no-cache", capsys=capsys)[0] == 0
+    chosen = read_evaluation(tmp_path / "here").features["both"].operating_points[0]
+    other = write_set(tmp_path / "other", missing=True)
+    words = ("--data", other, "--out", tmp_path / "there", "--threshold", tmp_path / "here", "0.5", "rt=0.25")
+    code, out, err = run(model, *words, capsys=capsys)
+    assert code == 0, err
+    assert "given thresholds, applied to this data (both)" in out
+    rates = [r for r in read_evaluation(tmp_path / "there").thresholds if r.kind == "both"]
+    assert [(r.threshold, r.chosen_rate) for r in (rates[0], *rates[-2:])] == [
+        (chosen.threshold, 0.01),
+        (0.5, None),
+        (0.25, None),
+    ]
+    assert rates[-1].query == rates[-1].gallery == ("rgb", "tir")
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("x=1", "'x' is not a set of modalities"),
+        ("nan", "neither a number"),
+        ("nowhere", "nor an existing evaluation"),
+        ("r/n/t=1", "name one subset, or query/gallery"),
+        ("OTHER", "an evaluation of other weights"),
+        ("PART", "no threshold for rgb+nir+tir"),
+    ],
+)
+def test_a_wrong_threshold_is_explained(model, word, message, capsys, tmp_path):
+    if word in ("OTHER", "PART"):
+        assert run(model, "--out", tmp_path, "--no-cache", capsys=capsys)[0] == 0
+        path = tmp_path / "evaluation.json"
+        values = json.loads(path.read_text())
+        if word == "OTHER":
+            values["fingerprint"] = "0" * 64
+        else:
+            values["modalities"] = ["rgb"]
+        path.write_text(json.dumps(values))
+        word = str(path)
+    code, _, err = run(model, "--threshold", word, capsys=capsys)
+    assert code == 2
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("part", -1),
+        ("part", 10**30),
+        ("protocol", "x"),
+        ("cameras", None),
+        ("modalities", 3),
+        ("features", {}),
+    ],
+)
+def test_a_damaged_evaluation_is_made_again(model, key, value, tmp_path, capsys):
+    assert run(model, "--feature", "both", "--out", tmp_path, "--no-cache", capsys=capsys)[0] == 0
+    path = tmp_path / "evaluation.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    with pytest.raises(DataError, match=r"evaluation\.json: damaged"):
+        read_evaluation(path)

@@ -8,11 +8,18 @@ from pathlib import Path
 
 from slimreid.cli.console import print_table, say
 from slimreid.cli.options.measuring import CompareOptions
+from slimreid.errors import ConfigError
 from slimreid.files import check_writable
 from slimreid.inference.load import LoadedModel, load
 from slimreid.progress import progress
 from slimreid.runs.comparison import Comparison, changed_options, compare_records, group_by_seed
-from slimreid.runs.measure import first_of_each, measure_speeds, run_record
+from slimreid.runs.measure import (
+    evaluation_record,
+    first_of_each,
+    is_evaluation,
+    measure_speeds,
+    run_record,
+)
 from slimreid.runs.record import RunRecord, read_record
 from slimreid.runs.tables import caption, cells, check_suffix, headings, write_comparison
 
@@ -26,7 +33,9 @@ def compare(options: CompareOptions) -> None:
         check_writable(options.out)
     feature, samples = options.feature, options.samples
     models: dict[str, LoadedModel] = {}
-    records = group_by_seed([_open(model, models) for model in progress(options.models, "reading runs")])
+    records = group_by_seed(
+        [_open(model, options.data, models) for model in progress(options.models, "reading runs")]
+    )
     comparison = compare_records(records, feature, samples=samples)  # refuses before the speed is measured
     if models and not options.skip_speed:
         speeds = _speeds(records, models, options.batch, options.repeats)
@@ -38,13 +47,19 @@ def compare(options: CompareOptions) -> None:
         say(f"written to {options.out}")
 
 
-def _open(run: Path, models: dict[str, LoadedModel]) -> RunRecord:
+def _open(run: Path, data: Path | None, models: dict[str, LoadedModel]) -> RunRecord:
     """The record of what a person named; its model, if there is one, is added to `models` by name."""
-    if run.suffix == ".json":
-        return read_record(run)
-    loaded = load(run)
-    record = run_record(run, loaded=loaded)
-    models[record.name] = loaded
+    if run.suffix == ".json" or is_evaluation(run):
+        if data is not None:
+            raise ConfigError(f"{run}: its figures are measured already, so --data needs the model itself")
+        if not is_evaluation(run):
+            return read_record(run)
+        record, loaded = evaluation_record(run)
+    else:
+        loaded = load(run)
+        record = run_record(run, data=data, loaded=loaded)
+    if loaded is not None:
+        models[record.name] = loaded
     return record
 
 

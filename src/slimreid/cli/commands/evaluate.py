@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import Any
 
 from slimreid.cli.console import console, say, table
 from slimreid.cli.options.measuring import EvaluateOptions
+from slimreid.errors import ConfigError
 from slimreid.evaluation.metrics.rerank import KReciprocal
 from slimreid.evaluation.reports.evaluate import (
     JSON_NAME,
@@ -13,12 +16,16 @@ from slimreid.evaluation.reports.evaluate import (
     EvaluationOptions,
     evaluate_model,
     evaluation_folder,
+    read_evaluation,
 )
+from slimreid.evaluation.reports.thresholds import Threshold, thresholds_of
 from slimreid.evaluation.reports.writing import facts, sheets, write_evaluation
 from slimreid.files import check_writable
 from slimreid.inference.features.data import open_data
 from slimreid.inference.features.extract import Extraction
-from slimreid.inference.load import load
+from slimreid.inference.kinds import Subset
+from slimreid.inference.load import LoadedModel, load
+from slimreid.modalities import all_subsets, parse_subset
 
 MOST_COLUMNS = 13
 """Wider tables are left to the files: a terminal would break their lines."""
@@ -39,6 +46,7 @@ def evaluate(options: EvaluateOptions) -> None:
             rerank=_rerank(options) if options.rerank else None,
             protocol=options.protocol,
             part=options.part,
+            thresholds=_thresholds(options, loaded, data.manifest.modalities),
         ),
         Extraction(
             cameras=options.cameras,
@@ -60,6 +68,53 @@ def _rerank(options: EvaluateOptions) -> KReciprocal:
         "original_weight": options.rerank_lambda,
     }
     return KReciprocal(**{name: value for name, value in given.items() if value is not None})
+
+
+def _thresholds(options: EvaluateOptions, loaded: LoadedModel, available: Subset) -> list[Threshold]:
+    """The thresholds that were given; raises `ConfigError` or `DataError` naming the word at fault."""
+    found: list[Threshold] = []
+    for word in options.threshold:
+        name, equals, number = word.rpartition("=")
+        if Path(word).exists():
+            found += _chosen_elsewhere(Path(word), options, loaded, available)
+        elif (value := _number(number)) is not None:
+            sides = [parse_subset(side, loaded.modalities) for side in name.split("/")] if equals else [None]
+            if len(sides) > 2:
+                raise ConfigError(f"--threshold {word}: name one subset, or query/gallery")
+            found.append(Threshold(value, sides[0], sides[-1]))
+        else:
+            raise ConfigError(
+                f"--threshold {word}: neither a number (1.3, rt=1.3, r/rnt=1.3) nor an existing evaluation"
+            )
+    return found
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _chosen_elsewhere(
+    path: Path, options: EvaluateOptions, loaded: LoadedModel, available: Subset
+) -> list[Threshold]:
+    """Thresholds of another evaluation of the same model, as far as they are of what is evaluated here."""
+    other = read_evaluation(path)
+    if other.fingerprint != loaded.fingerprint:
+        raise ConfigError(
+            f"--threshold {path}: an evaluation of other weights; a threshold holds for one model"
+        )
+    subsets = all_subsets(available) if options.missing == "all" else [available]
+    found = thresholds_of(other.features, other.missing, other.modalities)
+    chosen = [t for t in found if t.query in subsets and t.gallery in subsets]
+    if not chosen:
+        raise ConfigError(
+            f"--threshold {path}: it has no threshold for {'+'.join(available)}, which this data has; "
+            "make it again with 'slimreid evaluate --missing all'"
+        )
+    return chosen
 
 
 def print_evaluation(evaluation: Evaluation) -> None:

@@ -31,6 +31,9 @@ class EvaluateOptions:
     """k2 of k-reciprocal re-ranking (local query expansion); default: 6."""
     rerank_lambda: float | None = None
     """Weight of the original distance in re-ranking, 0 to 1; default: 0.3."""
+    threshold: list[str] = field(default_factory=list)
+    """Thresholds to apply here: scores (1.3, or rt=1.3 for samples in rgb and tir), or an evaluation of this
+    model that chose some (runs/first/evaluation). Shows their true and false match rates on this data."""
     protocol: Protocol | None = None
     """Which gallery images a query ignores (same identity and camera, or scene); default: the manifest's."""
     part: Literal["test", "val"] = "test"
@@ -63,7 +66,10 @@ class CompareOptions:
     """Options of `slimreid compare`."""
 
     models: list[Path]
-    """Folders of runs or exported models, model files, or results of experiments (.json)."""
+    """Folders of runs or exported models, model files, evaluations (evaluation.json), or results of
+    experiments (.json)."""
+    data: Path | None = None
+    """Manifest to evaluate all models on; default: the data of each run."""
     feature: Feature = "both"
     """Feature to search by."""
     skip_speed: bool = False

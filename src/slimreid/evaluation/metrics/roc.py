@@ -9,7 +9,7 @@ rates at it are exact too.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 
@@ -102,6 +102,24 @@ class RocCurve:
         return points
 
 
+def true_scores(scores: Tensor, positives: Positives) -> NDArray[np.float32]:
+    """Scores of the true pairs among (b, G), ignored items at −inf; only pairs that have a similarity."""
+    row, column = (torch.from_numpy(part).to(scores.device) for part in (positives.query, positives.item))
+    true = scores[row, column][torch.from_numpy(positives.is_match).to(scores.device)]
+    found: NDArray[np.float32] = true[true > NO_SIMILARITY].float().cpu().numpy()
+    return found
+
+
+def false_scores(scores: Tensor, positives: Positives) -> Iterator[NDArray[np.float32]]:
+    """The same of the false pairs, some at a time."""
+    row, column = (torch.from_numpy(part).to(scores.device) for part in (positives.query, positives.item))
+    for part, first in _row_parts(scores):
+        false = part > NO_SIMILARITY
+        own = (row >= first) & (row < first + len(part))
+        false[row[own] - first, column[own]] = False
+        yield part[false].float().cpu().numpy()
+
+
 class PairScores:
     """Scores of true and false pairs as they go by; a `Measure`. Pairs without a similarity do not count."""
 
@@ -119,15 +137,9 @@ class PairScores:
 
     def add(self, rows: slice, scores: Tensor, positives: Positives) -> None:
         """Take the scores (b, G) of the queries `rows`, ignored items at −inf."""
-        row, column = (torch.from_numpy(part).to(scores.device) for part in (positives.query, positives.item))
-        matches = torch.from_numpy(positives.is_match).to(scores.device)
-        true = scores[row, column][matches]
-        self._true.append(true[true > NO_SIMILARITY].float().cpu().numpy())
-        for part, first in _row_parts(scores):
-            false = part > NO_SIMILARITY
-            own = (row >= first) & (row < first + len(part))
-            false[row[own] - first, column[own]] = False
-            self._add_false(part[false].float().cpu().numpy())
+        self._true.append(true_scores(scores, positives))
+        for false in false_scores(scores, positives):
+            self._add_false(false)
 
     def _add_false(self, scores: NDArray[np.float32]) -> None:
         if not len(scores):

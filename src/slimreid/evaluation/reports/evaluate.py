@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -20,6 +20,12 @@ from slimreid.evaluation.reports import records
 from slimreid.evaluation.reports.feature_metrics import FeatureMetrics, Search, feature_metrics
 from slimreid.evaluation.reports.freshness import evaluation_key
 from slimreid.evaluation.reports.missing import MissingMatrix, missing_matrix
+from slimreid.evaluation.reports.thresholds import (
+    Threshold,
+    ThresholdRates,
+    needed_subsets,
+    threshold_rates,
+)
 from slimreid.inference.exported_card import CARD_NAME
 from slimreid.inference.features.data import Cameras, ModelData, camera_numbers, describe_data, open_data
 from slimreid.inference.features.extract import Extraction, Features, extract_features
@@ -27,7 +33,7 @@ from slimreid.inference.kinds import Subset, feature_kinds
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.model_card import CHOSEN_ON_TEST
 from slimreid.inference.model_header import MODEL_NAME
-from slimreid.json_files import parse_json
+from slimreid.json_files import check_object, parse_json, shown
 from slimreid.modalities import all_subsets
 from slimreid.models.reid_model import BOTH
 
@@ -73,6 +79,8 @@ class Evaluation:
     """Whether cameras named as those of training were taken for those."""
     skip_broken: bool | None = None
     """Whether samples whose files cannot be read were left out; None = as in the run."""
+    thresholds: tuple[ThresholdRates, ...] = ()
+    """What given thresholds do on this data, if some were given."""
 
     @property
     def main(self) -> str:
@@ -106,6 +114,7 @@ class Evaluation:
             "rerank": asdict(self.rerank) if self.rerank else None,
             "features": {kind: scores.to_dict() for kind, scores in self.features.items()},
             "missing": {kind: matrix.to_dict() for kind, matrix in self.missing.items()},
+            "thresholds": [rates.to_dict() for rates in self.thresholds],
             "query": records.side_to_dict(self.query),
             "gallery": records.side_to_dict(self.gallery),
         }
@@ -124,6 +133,8 @@ class EvaluationOptions:
     protocol: Protocol | None = None
     """None = the manifest's."""
     part: Part = "test"
+    thresholds: Sequence[Threshold] = ()
+    """Thresholds to apply, see `threshold_rates`."""
 
 
 def evaluate_model(
@@ -152,7 +163,8 @@ def evaluate_model(
     key = evaluation_key(loaded, data, protocol, extraction.cameras, extraction.skip_broken)
     available = data.manifest.modalities
     subsets = all_subsets(available) if options.missing else [available]
-    found = extract_features(loaded, data, subsets, extraction)
+    named = needed_subsets(options.thresholds, available)
+    found = extract_features(loaded, data, list(dict.fromkeys([*subsets, *named])), extraction)
     complete = found[available]
     query, gallery = (_rows_of(data, complete, split) for split in (SPLITS_OF[part][0], SPLITS_OF[part][-1]))
     search = Search(data.manifest.samples, query, gallery, protocol)
@@ -180,6 +192,7 @@ def evaluate_model(
         modalities=available,
         features=scores,
         missing=matrices,
+        thresholds=threshold_rates(found, available, search, similarities, options.thresholds),
         query=replace(side_of(data.manifest, query), rows=rows[query]),
         gallery=replace(side_of(data.manifest, gallery), rows=rows[gallery]),
         notes=tuple(_notes(loaded, data, part, extraction.cameras, complete)),
@@ -214,13 +227,34 @@ def read_evaluation(path: Path | str) -> Evaluation:
         raise DataError(f"{path}: not an evaluation of this version; run 'slimreid evaluate' again")
     try:
         return _from_dict(values)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, DataError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, DataError) as error:
         raise DataError(f"{path}: damaged ({error!r}); run 'slimreid evaluate' again") from None
 
 
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("model", "fingerprint", "manifest", "dataset", "origin", "key"), str),
+    **dict.fromkeys(("modalities", "notes"), list),
+    **dict.fromkeys(("features", "missing", "query", "gallery"), dict),
+    "epoch": int,
+    "seconds": float,
+    "skip_broken": (bool, type(None)),
+}
+_CHOICES: Mapping[str, Sequence[str]] = {
+    "part": get_args(Part),
+    "protocol": get_args(Protocol),
+    "cameras": get_args(Cameras),
+    "select_on": ("val", "test", "last"),
+}
+
+
 def _from_dict(values: Mapping[str, Any]) -> Evaluation:
-    plain = ["fingerprint", "epoch", "select_on", "dataset", "part", "origin", "protocol", "seconds"]
-    plain += ["key", "cameras", "skip_broken"]
+    check_object(values, {**_TYPES, **dict.fromkeys(_CHOICES, str)})
+    for name, choices in _CHOICES.items():
+        if values[name] not in choices:
+            raise ValueError(f"'{name}' is {shown(values[name])}")
+    if not values["features"]:
+        raise ValueError("no feature")
+    plain = ["fingerprint", "epoch", "dataset", "origin", "seconds", "key", "skip_broken", *_CHOICES]
     return Evaluation(
         **{name: values[name] for name in plain},
         model=Path(values["model"]),
@@ -231,6 +265,7 @@ def _from_dict(values: Mapping[str, Any]) -> Evaluation:
         missing={kind: MissingMatrix.from_dict(matrix) for kind, matrix in values["missing"].items()},
         query=records.side_from_dict(values["query"]),
         gallery=records.side_from_dict(values["gallery"]),
+        thresholds=tuple(map(ThresholdRates.from_dict, values.get("thresholds", []))),
         rerank=KReciprocal(**values["rerank"]) if values.get("rerank") else None,
     )
 

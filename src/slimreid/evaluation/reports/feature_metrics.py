@@ -88,6 +88,14 @@ def prepare_rows(features: Features, kind: str, similarity: Similarity, rows: In
     return similarity.prepare(features.get(kind, rows), features.presence(rows))
 
 
+def prepare_present(
+    features: Features, kind: str, similarity: Similarity, rows: Ints
+) -> tuple[Ints, Prepared]:
+    """Those of the rows that have features, and these, ready to be compared."""
+    having = rows[features.position[rows] >= 0]
+    return having, prepare_rows(features, kind, similarity, having)
+
+
 def feature_metrics(
     features: Features,
     kind: str,

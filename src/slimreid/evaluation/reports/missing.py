@@ -15,7 +15,7 @@ from slimreid.evaluation.metrics.protocols import PositiveIndex
 from slimreid.evaluation.metrics.result import RetrievalResult
 from slimreid.evaluation.metrics.retrieval import evaluate_scores
 from slimreid.evaluation.metrics.scores import SimilarityScores
-from slimreid.evaluation.reports.feature_metrics import Search, prepare_rows
+from slimreid.evaluation.reports.feature_metrics import Search, prepare_present, prepare_rows
 from slimreid.evaluation.reports.records import nullable
 from slimreid.inference.features.extract import Features
 from slimreid.inference.kinds import Subset
@@ -126,7 +126,7 @@ def missing_matrix(
     cells: dict[str, Any] = {name: np.full((S, S), np.nan) for name in names}
     valid = np.zeros((S, S), dtype=np.int64)
     sides = [
-        [_prepared(features[subset], kind, similarity, rows) for subset in subsets]
+        [prepare_present(features[subset], kind, similarity, rows) for subset in subsets]
         for rows in (search.query, search.gallery)
     ]
     pairs = [(a, b) for a in range(S) for b in range(S)]
@@ -145,12 +145,6 @@ def missing_matrix(
             cells["thresholds"][a, b] = np.nan if point.threshold is None else point.threshold
     matrix = MissingMatrix(subsets=subsets, valid_queries=valid, chance=chance, **cells)
     return replace(matrix, mixed=mixed_gallery(features, kind, search, similarity, matrix))
-
-
-def _prepared(features: Features, kind: str, similarity: Similarity, rows: Ints) -> tuple[Ints, Prepared]:
-    """Those of the rows that have features, and these."""
-    having = rows[features.position[rows] >= 0]
-    return having, prepare_rows(features, kind, similarity, having)
 
 
 def _cell(

@@ -18,7 +18,9 @@ from slimreid.evaluation.reports.evaluate import JSON_NAME, Evaluation
 from slimreid.evaluation.reports.formatting import NOTHING, points, points_range
 from slimreid.evaluation.reports.missing import Floats, MissingMatrix, MixedGallery
 from slimreid.evaluation.reports.records import dump
+from slimreid.evaluation.reports.thresholds import ThresholdRates
 from slimreid.files import write_text
+from slimreid.inference.kinds import Subset
 from slimreid.modalities import subset_name
 
 CSV_NAME = "evaluation.csv"
@@ -86,6 +88,9 @@ def sheets(evaluation: Evaluation) -> list[Sheet]:
     result = [_retrieval(evaluation)]
     if any(scores.operating_points for scores in evaluation.features.values()):
         result.append(_verification(evaluation))
+    for kind in evaluation.features:
+        if given := [rates for rates in evaluation.thresholds if rates.kind == kind]:
+            result.append(_given_thresholds(kind, given, evaluation.modalities))
     result += [_pairs(kind, scores.camera_pairs) for kind, scores in evaluation.features.items()]
     for kind, matrix in evaluation.missing.items():
         names = [subset_name(s, evaluation.modalities) for s in matrix.subsets]
@@ -134,6 +139,23 @@ def _verification(evaluation: Evaluation) -> Sheet:
     few = any(not p.supported for s in evaluation.features.values() for p in s.operating_points)
     title = "true match rate at a false match rate, threshold"
     return Sheet(title + ("; * too few pairs" if few else ""), tuple(columns), tuple(rows))
+
+
+def _given_thresholds(kind: str, given: Sequence[ThresholdRates], modalities: Subset) -> Sheet:
+    """What thresholds from elsewhere do here."""
+    columns = ("query", "gallery", "score", "chosen for", "false matches", "true matches")
+    rows = []
+    for rates in given:
+        sides = (subset_name(side, modalities) for side in (rates.query, rates.gallery))
+        chosen = NOTHING if rates.chosen_rate is None else f"{100 * rates.chosen_rate:g} %"
+        shares = (_percent(rates.false_match_rate), _percent(rates.true_match_rate))
+        rows.append((*sides, threshold_text(rates.threshold), chosen, *shares))
+    return Sheet(f"given thresholds, applied to this data ({kind})", columns, tuple(rows), kind)
+
+
+def _percent(share: float) -> str:
+    """A share with three significant digits, as rates of false matches may be small."""
+    return NOTHING if np.isnan(share) else f"{100 * share:#.3g} %"
 
 
 def _pairs(kind: str, pairs: CameraPairs) -> Sheet:
@@ -220,6 +242,11 @@ def _long(evaluation: Evaluation) -> Iterator[Long]:
         if scores.reranked is not None:
             yield from _long_result(kind, "reranked", shown, scores.reranked)
         yield from _long_pairs(kind, scores.camera_pairs)
+    for rates in evaluation.thresholds:
+        query, gallery = (subset_name(side, evaluation.modalities) for side in (rates.query, rates.gallery))
+        for figure in ("true_match_rate", "false_match_rate"):
+            at = f"{figure}@score {rates.threshold!r}"
+            yield (rates.kind, "plain", query, gallery, at, getattr(rates, figure))
     for kind, matrix in evaluation.missing.items():
         yield from _long_matrix(kind, matrix, evaluation.modalities)
 
