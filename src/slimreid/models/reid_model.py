@@ -228,7 +228,7 @@ class ReIDModel(nn.Module):
                 size = packing.unpack(F.pad(reduced.size, (1, 0), value=1.0))
         tokens = packing.unpack(torch.cat([globals_[:, None], tokens], dim=1))
         subsets = None if present is None else self.hdm.subset_presence(present)
-        blocks, there = self._joined(self.hdm(tokens, present, size, packing.given), subsets)
+        blocks, there = self._joined(self.hdm(tokens, present, size, given=packing.given), subsets)
         if self.moe is None:
             return blocks, there
         return self.moe(blocks if there is None else fill_absent(blocks, there)), None
