@@ -2,11 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
+from slimreid.extras import explain_missing
+
 if TYPE_CHECKING:
+    from slimreid.exporting.export import export
     from slimreid.inference.load import load
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load"]
+__all__ = ["__version__", "export", "load"]
 
 
 def __getattr__(name: str) -> Any:
@@ -15,4 +18,8 @@ def __getattr__(name: str) -> Any:
         from slimreid.inference.load import load
 
         return load
+    if name == "export":
+        with explain_missing():
+            from slimreid.exporting.export import export
+        return export
     raise AttributeError(f"module 'slimreid' has no attribute '{name}'")
