@@ -97,7 +97,7 @@ def test_embeddings_are_written_and_read_back(loaded, tmp_path):
     write_embeddings(tmp_path / "e.safetensors", found)
     again = read_embeddings(tmp_path / "e.safetensors")
     assert np.array_equal(again.features, found.features)
-    assert again.fingerprint == loaded.fingerprint
+    assert again.fingerprint == loaded.feature_fingerprint
     assert not write_embeddings(tmp_path / "e.safetensors", found), "the same bytes"
 
 
