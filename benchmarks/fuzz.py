@@ -200,7 +200,7 @@ def model_targets(folder: Path, world: Path, run: Path) -> Iterator[Target]:
 
 def _embeddings(_: Path, file: Path) -> str:
     found = read_embeddings(file)
-    return hashlib.sha256(found.features.numpy().tobytes()).hexdigest() + repr(
+    return hashlib.sha256(found.features.tobytes()).hexdigest() + repr(
         {k: v for k, v in vars(found).items() if k != "features"}
     )
 

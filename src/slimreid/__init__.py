@@ -1,23 +1,28 @@
 """SlimReID: multi-spectral re-identification with token reduction."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from slimreid.extras import explain_missing
+
 if TYPE_CHECKING:
+    from slimreid.exporting.export import export
     from slimreid.gallery.gallery import Gallery
     from slimreid.inference.load import load
 
 __version__ = "0.1.0"
-__all__ = ["Gallery", "__version__", "load"]
+__all__ = ["Gallery", "__version__", "export", "load"]
+
+_PLACES = {
+    "Gallery": "slimreid.gallery.gallery",
+    "export": "slimreid.exporting.export",
+    "load": "slimreid.inference.load",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs more only when it is asked for, so that `import slimreid` stays light."""
-    if name == "load":
-        from slimreid.inference.load import load
-
-        return load
-    if name == "Gallery":
-        from slimreid.gallery.gallery import Gallery
-
-        return Gallery
-    raise AttributeError(f"module 'slimreid' has no attribute '{name}'")
+    """Import a public name when it is first used, so that `import slimreid` stays light."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'slimreid' has no attribute '{name}'")
+    with explain_missing():
+        return getattr(import_module(_PLACES[name]), name)

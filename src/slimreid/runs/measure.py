@@ -27,7 +27,7 @@ from slimreid.inference.features.extract import Extraction
 from slimreid.inference.kinds import feature_kinds
 from slimreid.inference.load import LoadedModel, load
 from slimreid.inference.model_header import MODEL_NAME
-from slimreid.inference.trained_model import architecture
+from slimreid.inference.trained_model import TrainedModel, architecture
 from slimreid.json_files import parse_json
 from slimreid.profiling.cost import summarise
 from slimreid.profiling.latency import Rounds, measure_interleaved, medians, noise_images
@@ -158,6 +158,8 @@ def _record(name: str, evaluation: Evaluation, loaded: LoadedModel | None) -> Ru
     """What an evaluation tells, and its model, without what only the folder of a run knows."""
     summary = summarise(architecture(loaded)) if loaded else None
     options = deciding_options(loaded.config) if loaded else {}
+    if loaded and not isinstance(loaded, TrainedModel):  # no other seed of the run it came from
+        options["exported"] = loaded.precision
     return RunRecord(
         name=name,
         seed=loaded.config.seed if loaded else 0,

@@ -36,7 +36,7 @@ def counted(loaded, shown, threshold):
             images = {name: root / row[name] for name in names if row[name]}
             if row["split"] == split and images:
                 present = [[name in images for name in loaded.modalities]]
-                found.append((row, loaded.embed([images], feature="slimmed").numpy(), present))
+                found.append((row, loaded.embed([images], feature="slimmed"), present))
         sides.append(found)
     similarity = loaded.similarity("slimmed")
     pairs = {True: [], False: []}
