@@ -15,7 +15,7 @@ from slimreid.cli.app import main
 from slimreid.errors import DataError
 from slimreid.evaluation.reports.evaluate import read_evaluation
 from slimreid.inference.model_file import CHOSEN_ON_TEST
-from slimreid.visual.html.figures import missing_section
+from slimreid.visual.html.figures import missing_section, thresholds_table
 from slimreid.visual.html.models import headline_table, selection_notes
 from slimreid.visual.html.parts import Section, Table
 from slimreid.visual.html.render import environment, render
@@ -142,6 +142,24 @@ def test_chance_has_a_range_where_samples_lack_spectra(tmp_path):
     low, high, whole = (f"{100 * v:.1f}" for v in (matrix.chances.min(), matrix.chances.max(), matrix.chance))
     assert low != high
     assert f"(chance {low} to {high}, complete {whole})" in missing_section([run]).body
+
+
+def test_the_mixed_gallery_is_shown_beside_the_uniform_cells(reported, text):
+    mixed = read_evaluation(reported / "tiny" / "evaluation").missing["both"].mixed
+    section = text.partition('<section id="missing"')[2].partition("</section>")[0]
+    assert "Mixed gallery" in section
+    for share in (mixed.map, mixed.uniform_map, mixed.rank1, mixed.equal_share, mixed.equal_chance):
+        assert f"<td>{100 * share:.1f}</td>" in section
+
+
+def test_thresholds_have_the_digits_they_need(reported):
+    run = gather_run(reported / "tiny", "tiny")
+    roc = replace(run.scores.roc, thresholds=run.scores.roc.thresholds * 1e-6)
+    scores = replace(run.scores, result=replace(run.scores.result, roc=roc))
+    features = {**run.evaluation.features, run.evaluation.main: scores}
+    packed = replace(run, evaluation=replace(run.evaluation, features=features))
+    shown = [float(row[2]) for row in thresholds_table([packed]).rows]
+    assert shown == [point.threshold for point in scores.operating_points]
 
 
 def test_wrong_input_is_refused_in_a_line(trained_run, tmp_path, capsys):
