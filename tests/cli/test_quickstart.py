@@ -125,6 +125,8 @@ def test_the_report_of_two_runs_in_a_real_browser(quickstarted, browser_page, tm
     )
     assert len(widths) >= 5
     assert all(100 < shown <= width for shown in widths)
+    if width == 1280:
+        assert page.locator("#result .scroll.wide").count() == 0, "the figures fit"
     page.screenshot(path=str(tmp_path / "report.png"), full_page=True)
     page.get_by_role("button", name="Dark" if scheme == "light" else "Light").click()
     other = page.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -129,7 +129,7 @@ def test_a_model_slimmed_inside_on_other_data(tmp_path):
     text = out.read_text(encoding="utf-8")
     assert '<section id="patches"' in text
     assert "there is a row per stage" in text
-    named = [line for line in text.splitlines() if "slimreid evaluate" in line or "slimreid report" in line]
+    named = re.findall(r">(slimreid (?:evaluate|report) [^<]*)<", text)
     assert len(named) == 2
     assert all("--data" in line and "other/manifest.csv" in line for line in named)
 
@@ -231,6 +231,11 @@ def test_nothing_sticks_out_of_the_page(compared, browser_page, width):
     pictures = page.locator(".ranks ol").first.bounding_box()
     inner = page.locator("main h1").bounding_box()
     assert pictures["width"] == pytest.approx(inner["width"], abs=2), "rank lists are as wide as the page"
+    commands = page.locator("#reproduce pre").first
+    assert commands.evaluate("(box) => box.scrollWidth <= box.clientWidth"), "long commands are wrapped"
+    lines = commands.inner_text().splitlines()
+    assert len(lines) > 2
+    assert all(line.startswith("slimreid ") for line in lines), "and copied as one line each"
     assert complaints == []
 
 

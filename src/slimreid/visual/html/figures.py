@@ -139,7 +139,7 @@ def mixed_table(runs: Runs) -> Table | None:
     caption = (
         "Mixed gallery: each sample, query or gallery, is seen in a random subset of the modalities (mean of "
         f"{DRAWS} draws). Where a gallery is sorted by what was seen, not by who it is, more of the first "
-        "ten answers have exactly the query's subset than by chance. Cells that share nothing count by chance."
+        "ten answers have exactly the query's subset than by chance. Hatched cells count by chance."
     )
     return Table(columns, rows, caption) if rows else None
 
