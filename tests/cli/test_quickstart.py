@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from slimreid.cli.app import main
 from slimreid.cli.quickstart import FAST, FULL, MODELS, model_config
@@ -53,8 +54,19 @@ def test_it_goes_on_where_something_is_missing(quickstarted, tmp_path, monkeypat
     folder = shutil.copytree(quickstarted, tmp_path / "copy")
     (folder / "sdtps" / "evaluation" / "evaluation.json").unlink()
     before = (folder / "sdtps" / "model.safetensors").stat().st_mtime_ns
-    monkeypatch.setattr("slimreid.cli.quickstart.write_report", lambda runs, path: path.write_text("new"))
-    assert main(["quickstart", "--fast", "--out", str(folder)]) == 0
+    before_threads, threads = torch.get_num_threads(), []
+
+    def write(_runs, path):
+        threads.append(torch.get_num_threads())
+        path.write_text("new")
+
+    monkeypatch.setattr("slimreid.cli.quickstart.write_report", write)
+    try:
+        torch.set_num_threads(2)
+        assert main(["quickstart", "--fast", "--out", str(folder)]) == 0
+        assert (threads, torch.get_num_threads()) == ([1], 2), "one thread, and only meanwhile"
+    finally:
+        torch.set_num_threads(before_threads)
     assert (folder / "sdtps" / "evaluation" / "evaluation.json").is_file()
     assert (folder / "report.html").read_text() == "new", "what it shows has changed"
     assert (folder / "sdtps" / "model.safetensors").stat().st_mtime_ns == before
@@ -78,6 +90,7 @@ def test_the_models_are_the_shipped_ones_and_choose_on_val(size, model):
     assert config.model.reduction == reductions[model]
     assert config.train.teacher == config.train.init_from == ("w/baseline" if model == "slim" else None)
     assert config.train.select_on == "val"
+    assert config.train.threads == 1
     assert config.transforms.size == size.world.image_size
 
 
@@ -112,6 +125,8 @@ def test_the_report_of_two_runs_in_a_real_browser(quickstarted, browser_page, tm
     )
     assert len(widths) >= 5
     assert all(100 < shown <= width for shown in widths)
+    if width == 1280:
+        assert page.locator("#result .scroll.wide").count() == 0, "the figures fit"
     page.screenshot(path=str(tmp_path / "report.png"), full_page=True)
     page.get_by_role("button", name="Dark" if scheme == "light" else "Light").click()
     other = page.evaluate("getComputedStyle(document.body).backgroundColor")

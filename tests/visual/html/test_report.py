@@ -15,7 +15,7 @@ from slimreid.cli.app import main
 from slimreid.errors import DataError
 from slimreid.evaluation.reports.evaluate import read_evaluation
 from slimreid.inference.model_card import CHOSEN_ON_TEST
-from slimreid.visual.html.figures import missing_section
+from slimreid.visual.html.figures import missing_section, thresholds_table
 from slimreid.visual.html.models import headline_table, selection_notes
 from slimreid.visual.html.parts import Section, Table
 from slimreid.visual.html.render import environment, render
@@ -129,7 +129,7 @@ def test_a_model_slimmed_inside_on_other_data(tmp_path):
     text = out.read_text(encoding="utf-8")
     assert '<section id="patches"' in text
     assert "there is a row per stage" in text
-    named = [line for line in text.splitlines() if "slimreid evaluate" in line or "slimreid report" in line]
+    named = re.findall(r">(slimreid (?:evaluate|report) [^<]*)<", text)
     assert len(named) == 2
     assert all("--data" in line and "other/manifest.csv" in line for line in named)
 
@@ -142,6 +142,24 @@ def test_chance_has_a_range_where_samples_lack_spectra(tmp_path):
     low, high, whole = (f"{100 * v:.1f}" for v in (matrix.chances.min(), matrix.chances.max(), matrix.chance))
     assert low != high
     assert f"(chance {low} to {high}, complete {whole})" in missing_section([run]).body
+
+
+def test_the_mixed_gallery_is_shown_beside_the_uniform_cells(reported, text):
+    mixed = read_evaluation(reported / "tiny" / "evaluation").missing["both"].mixed
+    section = text.partition('<section id="missing"')[2].partition("</section>")[0]
+    assert "Mixed gallery" in section
+    for share in (mixed.map, mixed.uniform_map, mixed.rank1, mixed.equal_share, mixed.equal_chance):
+        assert f"<td>{100 * share:.1f}</td>" in section
+
+
+def test_thresholds_have_the_digits_they_need(reported):
+    run = gather_run(reported / "tiny", "tiny")
+    roc = replace(run.scores.roc, thresholds=run.scores.roc.thresholds * 1e-6)
+    scores = replace(run.scores, result=replace(run.scores.result, roc=roc))
+    features = {**run.evaluation.features, run.evaluation.main: scores}
+    packed = replace(run, evaluation=replace(run.evaluation, features=features))
+    shown = [float(row[2]) for row in thresholds_table([packed]).rows]
+    assert shown == [point.threshold for point in scores.operating_points]
 
 
 def test_wrong_input_is_refused_in_a_line(trained_run, tmp_path, capsys):
@@ -213,6 +231,11 @@ def test_nothing_sticks_out_of_the_page(compared, browser_page, width):
     pictures = page.locator(".ranks ol").first.bounding_box()
     inner = page.locator("main h1").bounding_box()
     assert pictures["width"] == pytest.approx(inner["width"], abs=2), "rank lists are as wide as the page"
+    commands = page.locator("#reproduce pre").first
+    assert commands.evaluate("(box) => box.scrollWidth <= box.clientWidth"), "long commands are wrapped"
+    lines = commands.inner_text().splitlines()
+    assert len(lines) > 2
+    assert all(line.startswith("slimreid ") for line in lines), "and copied as one line each"
     assert complaints == []
 
 

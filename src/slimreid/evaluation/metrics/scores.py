@@ -90,7 +90,8 @@ class SimilarityScores:
         repeats = find_repeats(torch.from_numpy(gallery.values))
         if repeats is not None:
             later, earlier = repeats
-            same = torch.from_numpy(gallery.subset[later] == gallery.subset[earlier])
+            # As arrays: numpy takes a tensor of one number for that number.
+            same = torch.from_numpy(gallery.subset[later.numpy()] == gallery.subset[earlier.numpy()])
             repeats = later[same], earlier[same]
         self._repeats = repeats
 

@@ -119,7 +119,7 @@ def check_metrics(path: Path, mark: FileMark) -> None:
     content = path.read_bytes()[: mark.length] if path.is_file() else b""
     if len(content) < mark.length:
         there = f"has {len(content)} bytes" if path.is_file() else "is gone"
-        fault = f"{there}, but had {mark.length} at the checkpoint"
+        fault = f"{there}, but had {mark.length} bytes at the checkpoint"
     elif hashlib.sha256(content).hexdigest() != mark.sha256:
         fault = "was changed since the checkpoint"
     else:

@@ -9,7 +9,8 @@ import numpy as np
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.camera_pairs import CameraPairs
 from slimreid.evaluation.reports.formatting import points
-from slimreid.evaluation.reports.writing import chance_text
+from slimreid.evaluation.reports.missing import DRAWS
+from slimreid.evaluation.reports.writing import chance_text, threshold_text
 from slimreid.modalities import subset_name
 from slimreid.visual.html.parts import Cell, Section, Table, plot
 from slimreid.visual.html.render import render
@@ -87,7 +88,7 @@ def thresholds_table(runs: Runs) -> Table:
     rows = []
     for run in runs:
         for point in run.scores.operating_points:
-            threshold = "none" if point.threshold is None else f"{point.threshold:.4f}"
+            threshold = "none" if point.threshold is None else threshold_text(point.threshold)
             mark = "" if point.supported else " *"
             cells = [f"{100 * point.true_match_rate:.1f} %", f"{100 * point.measured_false_match_rate:.4f} %"]
             rows.append([run.name, f"{100 * point.false_match_rate:g} %{mark}", threshold, *cells])
@@ -96,11 +97,15 @@ def thresholds_table(runs: Runs) -> Table:
     columns = [
         "run",
         "false match rate",
-        "threshold (cosine)",
+        "threshold (score)",
         "true match rate",
         "measured false match rate",
     ]
-    return Table(columns, rows, f"Two samples count as the same from this score on.{note}")
+    return Table(
+        columns,
+        rows,
+        f"Two samples count as the same from this score on, at the site where it was measured.{note}",
+    )
 
 
 def missing_section(runs: Runs) -> Section | None:
@@ -118,8 +123,25 @@ def missing_section(runs: Runs) -> Section | None:
         return None
     modalities = runs[0].evaluation.modalities
     letters = ", ".join(f"{subset_name((m,), modalities)} = {m}" for m in modalities)
-    body = render("sections/missing.html", letters=letters, plots=plots)
+    body = render("sections/missing.html", letters=letters, plots=plots, mixed=mixed_table(runs))
     return Section("missing", "Missing modalities", "Missing", body)
+
+
+def mixed_table(runs: Runs) -> Table | None:
+    """Retrieval when each sample is seen in another subset of the modalities; None where that is unknown."""
+    rows = []
+    for run in runs:
+        matrix = run.evaluation.missing.get(run.evaluation.main)
+        if matrix is not None and (mixed := matrix.mixed) is not None:
+            shares = (mixed.map, mixed.uniform_map, mixed.rank1, mixed.equal_share, mixed.equal_chance)
+            rows.append([run.name, *map(points, shares)])
+    columns = ["run", "mAP", "mean of all cells", "rank‑1", "same subset in first ten", "by chance"]
+    caption = (
+        "Mixed gallery: each sample, query or gallery, is seen in a random subset of the modalities (mean of "
+        f"{DRAWS} draws). Where a gallery is sorted by what was seen, not by who it is, more of the first "
+        "ten answers have exactly the query's subset than by chance. Hatched cells count by chance."
+    )
+    return Table(columns, rows, caption) if rows else None
 
 
 def _told_missing(run: ReportRun) -> str:
