@@ -6,11 +6,14 @@ import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+import torch.distributed as dist
+
 from slimreid.errors import TrainingError
 from slimreid.memory import is_out_of_memory
 
 _SHARED_WORD = "out of shared memory"
 _WORKER_WORDS = (_SHARED_WORD, "killed by signal", "exited unexpectedly")
+_LOST_WORDS = ("gloo/transport", "connection closed by peer", "connection reset by peer", "nccl error")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -26,6 +29,21 @@ def not_finite(
     )
 
 
+def is_lost_connection(error: BaseException) -> bool:
+    """Whether an error says that another process, or the store where they meet, cannot be reached."""
+    return isinstance(error, dist.DistError) or _says(error, _LOST_WORDS)
+
+
+def lost_connection(where: str, error: BaseException) -> TrainingError:
+    """The error of a process that lost the others: it cannot see their checkpoints, so it promises none."""
+    first = str(error).strip().splitlines()[0][:300]
+    return TrainingError(
+        f"{where}: lost the connection to another process of this run ({first}); it or its machine ended, or "
+        "the network between them failed. Start all of them again with the same command and --resume auto: "
+        "the run goes on from its last checkpoint"
+    )
+
+
 def what_is_left(saved: bool) -> str:
     """What remains of a run that has, or has not yet, written a checkpoint."""
     return "the last checkpoint is intact" if saved else "there is no checkpoint yet"
@@ -33,7 +51,7 @@ def what_is_left(saved: bool) -> str:
 
 @contextmanager
 def explained(where: Callable[[], str], saved: Callable[[], bool]) -> Iterator[None]:
-    """Turn exhausted memory, failed writes and dead workers within the block into `TrainingError`.
+    """Turn exhausted memory, failed writes, dead workers and lost processes into `TrainingError`.
 
     `where` says at what it happened, `saved` whether there is a checkpoint by then.
     """
@@ -49,6 +67,8 @@ def explained(where: Callable[[], str], saved: Callable[[], bool]) -> Iterator[N
             f"{where()}: {error.strerror or error}{name}; {what_is_left(saved())}: {cure}, then {again}"
         ) from error
     except (MemoryError, RuntimeError) as error:
+        if is_lost_connection(error):
+            raise lost_connection(where(), error) from error
         left = what_is_left(saved())
         if _says(error, ("killed by signal: terminated", "killed by signal: interrupt")):
             again = "go on with --resume auto" if saved() else "start again"

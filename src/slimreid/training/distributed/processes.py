@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from slimreid.errors import TrainingError
+from slimreid.training.distributed.failures import is_lost_connection, lost_connection
 
 T = TypeVar("T")
 
@@ -36,9 +37,17 @@ class Processes:
 
 
 def join_processes() -> Processes:
-    """Find the device, and the other processes if there are any."""
-    # Without an accelerator it must be told so, or it takes every process for the only one.
-    state = PartialState(cpu=not torch.accelerator.is_available())
+    """Find the device, and the other processes if there are any.
+
+    Raises `TrainingError` when the place where they meet cannot be reached.
+    """
+    try:
+        # Without an accelerator it must be told so, or it takes every process for the only one.
+        state = PartialState(cpu=not torch.accelerator.is_available())
+    except RuntimeError as error:
+        if is_lost_connection(error):
+            raise lost_connection("joining the other processes", error) from error
+        raise
     return Processes(state.process_index, state.num_processes, state.device)
 
 
