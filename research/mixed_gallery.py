@@ -59,9 +59,8 @@ def with_test_statistics(
     features: dict[tuple[str, ...], Features], kind: str, search: Search, similarity: Similarity
 ) -> Similarity:
     """The similarity with the statistics of impostors of the gallery that is searched."""
-    rows = torch.from_numpy(search.gallery)
     who = np.unique([search.samples[row].identity for row in search.gallery], return_inverse=True)[1]
-    found = [(part.get(kind, rows).numpy(), who) for part in features.values()]
+    found = [(part.get(kind, search.gallery), who) for part in features.values()]
     return replace(similarity, impostors=fit_impostors(similarity, found))
 
 

@@ -21,7 +21,7 @@ _MODULES = {
         "huggingface_hub",
     ),
     "export": ("onnx", "onnxscript"),
-    "gallery": ("pymilvus", "faiss", "usearch", "pyarrow"),
+    "gallery": ("numkong", "pyarrow", "pymilvus"),
     "serve": ("fastapi", "uvicorn", "python_multipart"),
     "ray": ("ray",),
 }
