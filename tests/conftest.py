@@ -63,7 +63,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("exported")
     manifest = write_set(folder / "set", missing=True)
-    options = ("model.reduction=in_backbone", "model.camera_embedding=true")
+    slim = ("model.reduction=in_backbone", "model.in_backbone.schedule=[[0.5,0.4]]")
+    options = (*slim, "model.camera_embedding=true")
     export(write_random_model(folder / "run", manifest, *options, modalities=("rgb", "tir")), folder / "onnx")
     return folder / "onnx"
 
