@@ -15,7 +15,7 @@ import pytest
 
 from slimreid.errors import ConfigError, ModelError
 from slimreid.inference.exported_card import is_exported, read_exported
-from slimreid.inference.onnx_engine import OnnxEngine, usable_threads
+from slimreid.inference.onnx_engine import OnnxEngine, session_options, usable_threads
 
 CHILD = """
 import sys
@@ -148,6 +148,23 @@ def test_a_folder_that_nobody_may_write_and_two_processes_at_once(copy):
     assert answers[0] == answers[1] != ""
     same = OnnxEngine(copy, threads=1).features({"rgb": np.full((2, 3, 32, 16), 0.5, np.float32)})["both"]
     assert same.astype("<f4").tobytes().hex() == answers[0].strip()
+
+
+def test_graphs_beyond_the_private_memory_share_the_file_and_give_the_same(exported, monkeypatch):
+    seen = []
+
+    def spy(threads: int, private: bool) -> object:
+        seen.append(private)
+        return session_options(threads, private)
+
+    monkeypatch.setattr("slimreid.inference.onnx_engine.session_options", spy)
+    one = (exported / "weights.bin").stat().st_size
+    generous, frugal = OnnxEngine(exported), OnnxEngine(exported, private_bytes=one)
+    for names in (("rgb",), ("tir",)):
+        given = images(frugal, 2, *names)
+        found, expected = (engine.features(given)["both"] for engine in (frugal, generous))
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert seen == [True, True, False, True]
 
 
 def test_threads(exported, monkeypatch):
