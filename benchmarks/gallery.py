@@ -4,8 +4,8 @@
 
 Random unit vectors of 576 numbers, a tenth of them in clusters of ten around common centres. Our search,
 numpy's (one product and a partition) and faiss's HNSW are timed in turn, in processor time, so that other
-work on the machine weighs on all of them alike. faiss is left out above --hnsw rows: building its graph takes
-long.
+work on the machine weighs on all of them alike. faiss is left out above --hnsw rows: building its graph
+takes long.
 """
 
 from __future__ import annotations
