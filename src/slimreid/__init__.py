@@ -3,10 +3,11 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from slimreid.bulk.embed import embed_dataset
     from slimreid.inference.load import load
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load"]
+__all__ = ["__version__", "embed_dataset", "load"]
 
 
 def __getattr__(name: str) -> Any:
@@ -15,4 +16,11 @@ def __getattr__(name: str) -> Any:
         from slimreid.inference.load import load
 
         return load
+    if name == "embed_dataset":
+        from slimreid.extras import explain_missing
+
+        with explain_missing():
+            from slimreid.bulk.embed import embed_dataset
+
+        return embed_dataset
     raise AttributeError(f"module 'slimreid' has no attribute '{name}'")

@@ -24,7 +24,7 @@ EXTRA_OF = {
     **dict.fromkeys(("onnx", "onnxscript"), "export"),
     **dict.fromkeys(("pymilvus", "milvus_lite", "faiss", "usearch", "pyarrow"), "gallery"),
     **dict.fromkeys(("fastapi", "uvicorn", "multipart", "python_multipart"), "serve"),
-    "ray": "ray",
+    **dict.fromkeys(("ray", "fsspec"), "ray"),
 }
 """Module that is imported -> extra of the package that installs it."""
 
