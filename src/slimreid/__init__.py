@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Any
 from slimreid.extras import explain_missing
 
 if TYPE_CHECKING:
+    from slimreid.bulk.embed import embed_dataset
     from slimreid.exporting.export import export
     from slimreid.gallery.gallery import Gallery
     from slimreid.inference.load import load
 
 __version__ = "0.1.0"
-__all__ = ["Gallery", "__version__", "export", "load"]
+__all__ = ["Gallery", "__version__", "embed_dataset", "export", "load"]
 
 _PLACES = {
     "Gallery": "slimreid.gallery.gallery",
+    "embed_dataset": "slimreid.bulk.embed",
     "export": "slimreid.exporting.export",
     "load": "slimreid.inference.load",
 }

@@ -23,7 +23,7 @@ _MODULES = {
     "export": ("onnx", "onnxscript"),
     "gallery": ("numkong", "pyarrow", "pymilvus"),
     "serve": ("fastapi", "uvicorn", "python_multipart"),
-    "ray": ("ray",),
+    "ray": ("ray", "fsspec"),
 }
 EXTRA_OF = {module: extra for extra, modules in _MODULES.items() for module in modules}
 """Module that is imported -> extra of the package that installs it."""

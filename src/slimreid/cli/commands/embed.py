@@ -1,4 +1,4 @@
-"""`slimreid embed`: features of many images into one file."""
+"""`slimreid embed`: features of many images, into one file or a folder of Parquet files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 
 from slimreid.cli.console import console, say, table
 from slimreid.cli.options.images import EmbedOptions
+from slimreid.extras import explain_missing
 from slimreid.files import check_writable
 from slimreid.inference.embed_dataset import embed_dataset, open_images
 from slimreid.inference.embedding_files import Embeddings, check_suffix, refuse_other_file, write_embeddings
@@ -16,6 +17,8 @@ from slimreid.modalities import canonical, parse_subset
 
 def embed(options: EmbedOptions) -> None:
     """Compute features of all images of a dataset or folder with a trained model."""
+    if options.to_parquet:
+        return _embed_to_parquet(options)
     check_suffix(options.out)
     check_writable(options.out)
     loaded = load(options.model, options.device, options.threads)
@@ -46,6 +49,39 @@ def embed(options: EmbedOptions) -> None:
     for note in notes:
         say(f"note: {note}")
     say(f"{'written' if changed else 'unchanged'}: {options.out}")
+    return None
+
+
+def _embed_to_parquet(options: EmbedOptions) -> None:
+    """Embed a manifest of any length into a folder of Parquet files."""
+    with explain_missing():
+        from slimreid.bulk.embed import EmbedChoices, embed_dataset
+        from slimreid.bulk.pool import Pool
+    found = embed_dataset(
+        options.images,
+        options.model,
+        options.out,
+        engine=options.engine,
+        choices=EmbedChoices(
+            feature=options.feature,
+            modalities=options.modalities,
+            split=options.split,
+            cameras=options.cameras,
+            batch=options.batch,
+            device=options.device,
+            threads=options.threads,
+        ),
+        pool=Pool(options.address, options.actors, options.actor_cpus, options.actor_gpus),
+    )
+    if options.json:
+        print(found.to_json(), end="")
+        return
+    rows: list[tuple[str, object]] = [("images", options.images), ("rows", found.rows)]
+    rows += [(kind, n) for kind, n in sorted(found.statuses.items())]
+    if found.new_rows:
+        rows += [("embedded now", found.new_rows), ("rows/s", f"{found.rows_per_second:.1f}")]
+    console.print(table(["embedding", ""], rows))
+    say(f"{'written' if found.new_rows else 'complete already'}: {options.out}")
 
 
 def _print_found(found: Embeddings, images: str, seconds: float) -> None:

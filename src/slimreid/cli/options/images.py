@@ -17,11 +17,26 @@ class EmbedOptions:
     """Options of `slimreid embed`."""
 
     images: Path
-    """Manifest, a folder with manifest.csv, or any folder of images."""
+    """Manifest, a folder with manifest.csv, or any folder of images. Into Parquet: a manifest, which may be
+    Parquet itself."""
     model: Path = field(metadata=REQUIRED)
     """Folder of a run or checkpoint, a model file, or the folder of an exported model."""
     out: Path = Path("features.safetensors")
-    """File for the features, with identities, paths, cameras and the model's fingerprint."""
+    """File for the features (.safetensors), with identities, paths, cameras and the model's fingerprint; or a
+    folder for Parquet files (no suffix, or .parquet), which are written piece by piece: the same command goes
+    on after a crash."""
+    engine: Literal["local", "ray"] = "local"
+    """What embeds: this process, or a pool of actors of Ray Data (into Parquet)."""
+    address: str | None = None
+    """Cluster of Ray: auto, HOST:PORT or ray://HOST:PORT; default: a Ray of this machine for this command."""
+    actors: int | None = None
+    """Actors of Ray, one model each; default: as many as fit."""
+    actor_cpus: float = 1.0
+    """CPUs of each actor."""
+    actor_gpus: float = 0.0
+    """GPUs of each actor; give --device cuda too."""
+    json: bool = False
+    """With Parquet: print the summary as JSON."""
     feature: Feature = "both"
     """Feature to compute: one branch of the model, or both together."""
     modalities: str | None = None
@@ -46,8 +61,28 @@ class EmbedOptions:
     """Replace a file that exists and is different."""
 
     def __post_init__(self) -> None:
-        check_least(self, 1, "batch", "threads")
+        check_least(self, 1, "batch", "threads", "actors")
         check_least(self, 0, "workers")
+        if self.engine == "local" and (
+            self.address or self.actors or self.actor_cpus != 1 or self.actor_gpus
+        ):
+            raise ConfigError("--address, --actors, --actor-cpus and --actor-gpus go with --engine ray")
+        if self.engine == "ray" and not self.to_parquet:
+            raise ConfigError(f"--engine ray writes a folder of Parquet files: --out {self.out.stem}")
+        if self.to_parquet and (
+            self.modality or self.skip_broken or self.overwrite or self.workers is not None
+        ):
+            raise ConfigError(
+                "--modality, --skip-broken, --overwrite and --workers do not go with Parquet: it takes a "
+                "manifest, gives a broken image a row with a status, and goes on with what is there"
+            )
+        if self.json and not self.to_parquet:
+            raise ConfigError("--json goes with Parquet")
+
+    @property
+    def to_parquet(self) -> bool:
+        """Whether a folder of Parquet files is wanted."""
+        return self.out.suffix.lower() in ("", ".parquet")
 
 
 @dataclass(frozen=True)

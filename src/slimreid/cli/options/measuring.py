@@ -16,7 +16,8 @@ class EvaluateOptions:
     """Options of `slimreid evaluate`."""
 
     model: Path
-    """Folder of a run or checkpoint, a model file, or the folder of an exported model."""
+    """Folder of a run or checkpoint, a model file, the folder of an exported model, or a folder of embeddings
+    in Parquet ('slimreid embed --out FOLDER'), which is read in blocks."""
     data: Path | None = None
     """Manifest, or a folder with manifest.csv; default: the data of the run."""
     feature: Literal["original", "slimmed", "fused", "both", "all"] = "all"
@@ -52,12 +53,14 @@ class EvaluateOptions:
     """Leave out samples whose files cannot be read, instead of stopping."""
     no_cache: bool = False
     """Extract the features again and do not store them."""
+    memory: int = 1024
+    """Of embeddings in Parquet: megabytes of scores at once; the gallery is read once for so many queries."""
 
     def __post_init__(self) -> None:
         given = (self.rerank_k1, self.rerank_k2, self.rerank_lambda)
         if not self.rerank and any(value is not None for value in given):
             raise ConfigError("--rerank-k1, --rerank-k2 and --rerank-lambda go with --rerank")
-        check_least(self, 1, "batch")
+        check_least(self, 1, "batch", "memory")
         check_least(self, 0, "workers")
 
 

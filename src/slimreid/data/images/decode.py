@@ -94,6 +94,13 @@ def decode_file(path: Path, window: Window | None = None, at_least: tuple[int, i
     """
     with _open_file(path) as file:
         data = file.read(MAX_BYTES)
+    return decode_bytes(data, path, window, at_least)
+
+
+def decode_bytes(
+    data: bytes, path: Path | str, window: Window | None = None, at_least: tuple[int, int] | None = None
+) -> Pixels:
+    """The same for the content of a file; `path` says where it is from."""
     with _decoding(path):
         if data.startswith(_JPEG_START) and window is None:
             return _decode_jpeg(data, at_least)
@@ -118,7 +125,7 @@ def several_message(kind: str | None = None) -> str:
     return f"the {kind or 'image'} file has several pages or frames, of which only the first is used"
 
 
-def crop_box(image: Pixels, box: Box | None, path: Path) -> Pixels:
+def crop_box(image: Pixels, box: Box | None, path: Path | str) -> Pixels:
     """The part of `image` inside `box`; raises `DataError` when the box reaches outside."""
     if box is None:
         return image
@@ -141,7 +148,7 @@ def _open_file(path: Path) -> BinaryIO:
 
 
 @contextmanager
-def _decoding(path: Path) -> Iterator[None]:
+def _decoding(path: Path | str) -> Iterator[None]:
     """Name the file in whatever goes wrong while a library decodes it.
 
     Decoders meet damaged headers with any kind of exception (KeyError, struct.error, ...), so all count.

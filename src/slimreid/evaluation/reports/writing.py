@@ -108,13 +108,14 @@ def _retrieval(evaluation: Evaluation) -> Sheet:
     columns = ("feature", "mAP", "95 %", "mINP", *(f"R-{k}" for k in RANKS))
     rows = []
     for kind, scores in evaluation.features.items():
-        rows.append(_figures(kind, scores.result, scores.interval))
+        rows.append(figures(kind, scores.result, scores.interval))
         if scores.reranked is not None:
-            rows.append(_figures("+ re-ranked", scores.reranked, None))
+            rows.append(figures("+ re-ranked", scores.reranked, None))
     return Sheet("retrieval", columns, tuple(rows))
 
 
-def _figures(name: str, result: RetrievalResult, interval: Interval | None) -> tuple[str, ...]:
+def figures(name: str, result: RetrievalResult, interval: Interval | None) -> tuple[str, ...]:
+    """A row of the table of retrieval: mAP, its interval, mINP and ranks, in points of 100."""
     bounds = NOTHING
     if interval is not None and not np.isnan(interval.low):
         bounds = f"{points(interval.low)}–{points(interval.high)}"

@@ -1,0 +1,125 @@
+"""From rows of images to rows of embeddings: what one process does, and each actor of a pool."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from slimreid.bulk.images import read_pixels
+from slimreid.bulk.tables import Embedded, Status, images_from_text, join_columns
+from slimreid.data.image_batch import join_samples
+from slimreid.data.images.normalise import Floats, check_aligned, normalise
+from slimreid.data.images.resize import resize
+from slimreid.errors import DataError, SlimReIDWarning
+from slimreid.inference.kinds import join_branches
+from slimreid.inference.load import load
+from slimreid.inference.loaded_model import LoadedModel
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """What is to be computed of every row; small, so that it can be sent to other machines."""
+
+    model: str
+    """Path of the model, the same on all machines."""
+    feature: str
+    modalities: tuple[str, ...]
+    """What the model is shown."""
+    cameras: bool
+    """Whether cameras with names of training cameras are these."""
+    batch: int
+    """Samples embedded at once."""
+    device: str | None = "cpu"
+    threads: int | None = None
+    """Threads of an exported model; None = as `OMP_NUM_THREADS` says, else all cores."""
+    readers: int = 2
+    """Threads that read the next images while the model works."""
+
+
+@dataclass(frozen=True)
+class _Read:
+    """One row: its images as the model sees them, or why there are none."""
+
+    images: dict[str, Floats]
+    status: Status
+    error: str = ""
+
+
+class RowEmbedder:
+    """Loads the model once; called with rows of images, it gives rows of embeddings.
+
+    A row whose files cannot be read gets a status, and never stops the others.
+    """
+
+    def __init__(self, embedding: Embedding, loaded: LoadedModel | None = None) -> None:
+        self.embedding = embedding
+        if loaded is None:
+            loaded = load(embedding.model, embedding.device, embedding.threads)
+        self.loaded = loaded
+        self._camera = {name: i for i, name in enumerate(loaded.cameras)} if embedding.cameras else {}
+        self._pool = ThreadPoolExecutor(embedding.readers, thread_name_prefix="reader")
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        """Embed some rows, `batch` of them at a time; the next ones are read meanwhile."""
+        size = self.embedding.batch
+        texts, cameras = rows["images"].to_pylist(), rows["camera"].to_pylist()
+        starts = range(0, len(texts), size)
+        parts = []
+        reading = [self._pool.submit(self._read, text) for text in texts[:size]]
+        for start in starts:
+            read = [future.result() for future in reading]
+            reading = [self._pool.submit(self._read, text) for text in texts[start + size : start + 2 * size]]
+            parts.append(self._embed(read, cameras[start : start + size]))
+        return join_columns(rows, _joined(parts, self.loaded.sizes[self.embedding.feature]))
+
+    def _read(self, text: str) -> _Read:
+        images = {n: i for n, i in images_from_text(text).items() if n in self.embedding.modalities}
+        if not images:
+            return _Read({}, "no image", f"no image of {', '.join(self.embedding.modalities)}")
+        data, transforms = self.loaded.config.data, self.loaded.config.transforms
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SlimReIDWarning)  # several pages: the first is meant
+                pixels = read_pixels(
+                    images, data.windows or {}, transforms.size if data.scaled_decode else None
+                )
+            check_aligned(pixels, {name: image.path for name, image in images.items()})
+        except DataError as error:
+            return _Read({}, "unreadable", str(error))
+        seen = {
+            name: normalise(
+                resize(x, transforms.size, transforms.test_resize), transforms.mean, transforms.std
+            )
+            for name, x in pixels.items()
+        }
+        return _Read(seen, "ok")
+
+    def _embed(self, read: Sequence[_Read], cameras: Sequence[str]) -> Embedded:
+        D = self.loaded.sizes[self.embedding.feature]
+        features = np.zeros((len(read), D), np.float32)
+        status, errors = [each.status for each in read], [each.error for each in read]
+        good = [number for number, each in enumerate(read) if each.status == "ok"]
+        if good:
+            size = self.loaded.config.transforms.size
+            numbers = [self._camera.get(cameras[row], -1) for row in good]
+            names = self.loaded.modalities
+            batch = join_samples([read[row].images for row in good], names, size, numbers, good)
+            features[good] = join_branches(self.loaded.features(batch), self.embedding.feature)
+        for row in np.flatnonzero(~np.isfinite(features).all(axis=1)).tolist():
+            status[row], errors[row] = "not finite", "its feature has NaN or infinity"
+        spectra = [[n for n in self.loaded.modalities if n in each.images] for each in read]
+        return Embedded(features, spectra, status, errors)
+
+
+def _joined(parts: Sequence[Embedded], dimension: int) -> Embedded:
+    return Embedded(
+        np.concatenate([np.zeros((0, dimension), np.float32), *(part.features for part in parts)]),
+        [names for part in parts for names in part.spectra],
+        [status for part in parts for status in part.status],
+        [error for part in parts for error in part.error],
+    )

@@ -1,0 +1,244 @@
+"""Retrieval on a folder of embeddings: the gallery goes by in blocks and is never in memory as a whole."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from slimreid.bulk.card import SetCard, read_card
+from slimreid.bulk.tables import ROWS_FOLDER, feature_matrix, parquet_files, read_blocks
+from slimreid.data.manifest import Protocol, Split
+from slimreid.errors import DataError
+from slimreid.evaluation.metrics.bootstrap import Interval, bootstrap_map
+from slimreid.evaluation.metrics.labels import Labels
+from slimreid.evaluation.metrics.result import RetrievalResult
+from slimreid.evaluation.metrics.retrieval import evaluate_scores
+from slimreid.evaluation.metrics.scores import NO_SIMILARITY, tie_repeats
+from slimreid.evaluation.reports.records import interval_to_dict
+from slimreid.inference.similarity import Prepared, Similarity
+from slimreid.progress import progress
+
+Ints = NDArray[np.int64]
+BLOCK_ROWS = 8192
+MEMORY_MEGABYTES = 1024.0
+_LABELS = ("id", "identity", "camera", "scene", "images")
+_PLACES = {"camera": "camera", "scene": "scene", "none": "images"}
+"""What each protocol compares, besides the identity."""
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddingsEvaluation:
+    """How well the embeddings of a folder retrieve."""
+
+    card: SetCard
+    result: RetrievalResult
+    interval: Interval
+    """95 % interval of the mAP over identities; NaN bounds where there is only one."""
+    queries: int
+    gallery: int
+    left_out: int
+    """Rows of both sides that have no feature."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "manifest": self.card.manifest,
+            "model": self.card.model,
+            "fingerprint": self.card.fingerprint,
+            "feature": self.card.feature,
+            "modalities": list(self.card.modalities),
+            "origin": self.card.origin,
+            "queries": self.queries,
+            "gallery": self.gallery,
+            "left_out": self.left_out,
+            **self.result.to_dict(),
+            "interval": interval_to_dict(self.interval),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """Rows of one split, n of them, by ascending id."""
+
+    split: Split
+    ids: Ints
+    identity: Ints
+    place: Ints
+    left_out: int
+
+    @property
+    def position(self) -> Ints:
+        """(n,): for each row in the order of the files, where it stands by id."""
+        order = np.empty(len(self.ids), np.int64)
+        order[np.argsort(self.ids, kind="stable")] = np.arange(len(self.ids))
+        return order
+
+    def sorted(self, values: Ints) -> Ints:
+        """Values (n,) in the order of the files, by ascending id."""
+        return values[np.argsort(self.ids, kind="stable")]
+
+
+def evaluate_embeddings(
+    folder: Path,
+    protocol: Protocol | None = None,
+    *,
+    memory_megabytes: float = MEMORY_MEGABYTES,
+    block_rows: int = BLOCK_ROWS,
+    show_progress: bool | None = None,
+) -> EmbeddingsEvaluation:
+    """Rank the gallery rows of a folder of embeddings for its query rows.
+
+    The figures are those of the features in memory, compared in the order of the ids. All queries are held,
+    and scores of about `memory_megabytes`; the gallery is read once for each so many queries.
+    Raises `DataError` where there are no queries, no gallery or no right answers.
+    """
+    card, files = read_card(folder), parquet_files(folder / ROWS_FOLDER)
+    protocol = protocol or card.protocol
+    codes = _Codes()
+    query = _read_side(files, "query", protocol, codes)
+    gallery = _read_side(files, "gallery", protocol, codes)
+    for side in (query, gallery):
+        if not len(side.ids):
+            raise DataError(f"{folder}: no {side.split} rows with features, so there is nothing to search")
+    blocks = list(_features(files, "query", card.similarity, block_rows))
+    order = np.argsort(query.ids, kind="stable")
+    prepared = card.similarity.prepare(
+        np.concatenate([x for x, _ in blocks])[order], np.concatenate([p for _, p in blocks])[order]
+    )
+    source = StreamedScores(card.similarity, prepared, files, gallery.position, block_rows, show_progress)
+    labels = Labels(
+        query_ids=query.sorted(query.identity),
+        gallery_ids=gallery.sorted(gallery.identity),
+        protocol=protocol,
+        **{f"{side.split}_{_plural(protocol)}": side.sorted(side.place) for side in (query, gallery)},
+    )
+    result = evaluate_scores(source, labels, top_k=0, roc=True, chunk_megabytes=memory_megabytes)
+    several = len(np.unique(result.query_ids[result.valid])) > 1
+    nan = float("nan")
+    return EmbeddingsEvaluation(
+        card,
+        result,
+        bootstrap_map(result) if several else Interval(result.map, nan, nan, 0.95, 0),
+        queries=len(query.ids),
+        gallery=len(gallery.ids),
+        left_out=query.left_out + gallery.left_out,
+    )
+
+
+class StreamedScores:
+    """Scores of queries against a gallery that is read from Parquet in blocks; a `ScoreSource`."""
+
+    def __init__(
+        self,
+        similarity: Similarity,
+        query: Prepared,
+        files: Sequence[Path],
+        position: Ints,
+        block_rows: int = BLOCK_ROWS,
+        show_progress: bool | None = None,
+    ) -> None:
+        self._similarity, self._query, self._files = similarity, query, files
+        self._position, self._rows, self._show = position, block_rows, show_progress
+        self._repeats = self._find_repeats()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(Q, G)."""
+        return len(self._query), len(self._position)
+
+    def scores(self, start: int, stop: int) -> Tensor:
+        """Similarities (stop − start, G), the gallery by ascending id."""
+        G, query = len(self._position), self._query[start:stop]
+        found = torch.empty(stop - start, G)
+        blocks = -(-G // self._rows)
+        shown = progress(
+            self._blocks(), f"queries {start + 1:,} to {stop:,} of {len(self._query):,}", blocks, self._show
+        )
+        at = 0
+        for block in shown:
+            part = torch.from_numpy(self._similarity.scores(query, block))
+            found[:, self._position[at : at + len(block)]] = part.nan_to_num_(nan=NO_SIMILARITY)
+            at += len(block)
+        return tie_repeats(found, self._repeats)
+
+    def _blocks(self) -> Iterator[Prepared]:
+        for features, present in _features(self._files, "gallery", self._similarity, self._rows):
+            yield self._similarity.prepare(features, present)
+
+    def _find_repeats(self) -> tuple[Tensor, Tensor] | None:
+        """Gallery rows equal to an earlier one, and that earlier one, by a hash of 128 bits of each row."""
+        D = self._query.values.shape[1] + 1
+        factors = np.random.default_rng(0).integers(0, 2**64, (D, 2), dtype=np.uint64) | np.uint64(1)
+        hashes = np.empty((len(self._position), 2), np.uint64)
+        at = 0
+        for block in self._blocks():
+            words = np.column_stack([block.values.view(np.uint32), block.subset.astype(np.uint32)])
+            hashes[self._position[at : at + len(block)]] = words.astype(np.uint64) @ factors
+            at += len(block)
+        whole = np.ascontiguousarray(hashes).view(np.dtype("V16")).reshape(-1)
+        _, first, inverse = np.unique(whole, return_index=True, return_inverse=True)
+        earlier = first[inverse.reshape(-1)]
+        later = np.flatnonzero(earlier != np.arange(len(earlier)))
+        return (torch.from_numpy(later), torch.from_numpy(earlier[later])) if len(later) else None
+
+
+class _Codes:
+    """Numbers for names, the same on both sides."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, dict[str, int]] = {}
+
+    def __call__(self, column: str, values: pa.Array) -> Ints:
+        numbers = self._numbers.setdefault(column, {})
+        encoded = values.dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        table = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
+        found: Ints = table[encoded.indices.to_numpy()]
+        return found
+
+
+def _read_side(files: Sequence[Path], split: Split, protocol: Protocol, codes: _Codes) -> _Side:
+    place = _PLACES[protocol]
+    ids, identities, places = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    left_out = 0
+    for batch in read_blocks(files, [*_LABELS, "split", "status"], 65536):
+        mine = batch.filter(pc.equal(batch["split"], split))
+        good = mine.filter(pc.equal(mine["status"], "ok"))
+        left_out += len(mine) - len(good)
+        ids.append(good["id"].to_numpy())
+        identities.append(codes("identity", good["identity"]))
+        values = _digests(good["images"]) if place == "images" else codes(place, good[place])
+        places.append(values)
+    return _Side(split, np.concatenate(ids), np.concatenate(identities), np.concatenate(places), left_out)
+
+
+def _digests(texts: pa.Array) -> Ints:
+    """A number for each sample, known by its files."""
+    found = [hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts.to_pylist()]
+    return np.frombuffer(b"".join(found), np.int64)
+
+
+def _features(
+    files: Sequence[Path], split: Split, similarity: Similarity, rows: int
+) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
+    """Features (n, D) and presence (n, M) of the rows of a split, in the order of the files."""
+    for batch in read_blocks(files, ["split", "status", "spectra", "feature"], rows):
+        good = batch.filter(pc.and_(pc.equal(batch["split"], split), pc.equal(batch["status"], "ok")))
+        if len(good):
+            spectra = good["spectra"].to_pylist()
+            present = np.array([[name in seen for name in similarity.modalities] for seen in spectra])
+            yield feature_matrix(good["feature"]), present
+
+
+def _plural(protocol: Protocol) -> str:
+    return {"camera": "cameras", "scene": "scenes", "none": "index"}[protocol]

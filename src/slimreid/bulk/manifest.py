@@ -1,0 +1,182 @@
+"""Tables of images of any length, CSV or Parquet, row by row: never the whole of them in memory."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from slimreid.bulk.images import is_url
+from slimreid.bulk.tables import IMAGE_ROWS, images_text, write_table
+from slimreid.data.manifest import PROTOCOLS, ImageRef, Protocol, Sample, find_manifest
+from slimreid.data.manifest.columns import Columns
+from slimreid.errors import DataError
+from slimreid.files import file_digest
+from slimreid.modalities import find_modality
+
+PARQUET = ".parquet"
+TIME = "x_time"
+"""Column of a manifest: when a sample was seen (ISO 8601, or seconds since 1970)."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What a manifest says of all its rows."""
+
+    protocol: Protocol
+    origin: str
+
+
+@dataclass(frozen=True)
+class LongManifest:
+    """A table of images that is read row by row."""
+
+    path: Path
+    columns: Columns
+    header: tuple[str, ...]
+    constants: Constants
+
+    @classmethod
+    def open(cls, path: Path, modalities: Sequence[str]) -> LongManifest:
+        """Open a manifest, or the `manifest.csv` of a folder, for a model of these modalities.
+
+        Raises `DataError` naming what is wrong with the file or its header.
+        """
+        path = find_manifest(path)
+        header = tuple(_parquet_header(path) if path.suffix.lower() == PARQUET else _csv_header(path))
+        named = [find_modality(name) or name for name in header]
+        known = [name for name in modalities if name in named]
+        if not known:
+            raise DataError(f"{path}: no column of {', '.join(modalities)}, which the model knows")
+        columns = Columns.from_header(path, header, known)
+        first = next(_rows(path, header), (0, {}))[1]
+        protocol = next((p for p in PROTOCOLS if p == (first.get("protocol", "").strip() or "camera")), None)
+        if protocol is None:
+            raise DataError(f"{path}: protocol '{first['protocol']}' is not one of {', '.join(PROTOCOLS)}")
+        return cls(path, columns, header, Constants(protocol, first.get("origin", "").strip()))
+
+    @property
+    def root(self) -> Path:
+        """Folder that paths start from."""
+        return self.path.resolve().parent
+
+    def digest(self) -> str:
+        """SHA-256 of the file."""
+        return file_digest(self.path)
+
+    def samples(self, split: str = "") -> Iterator[Sample]:
+        """The rows, or those of a split; raises `DataError` at the first that is faulty."""
+        for number, cells in _rows(self.path, self.header):
+            found = self.columns.sample(cells, number)
+            if not isinstance(found, Sample):
+                raise DataError(f"{self.path}: {found}")
+            if not split or found.split == split:
+                yield found
+
+
+def stage_rows(manifest: LongManifest, folder: Path, split: str, part_rows: int) -> int:
+    """Write the rows into Parquet files of `part_rows` rows, with ids and whole paths; how many rows.
+
+    Files that are there are written again, with the same content.
+    """
+    count = 0
+    for number, part in enumerate(_parts(manifest.samples(split), part_rows)):
+        table = pa.table(_columns(part, manifest.root), schema=IMAGE_ROWS)
+        write_table(folder / f"part-{number:06d}{PARQUET}", table)
+        count += len(part)
+    if not count:
+        raise DataError(f"{manifest.path}: no rows" + (f" of split '{split}'" if split else ""))
+    return count
+
+
+def _columns(part: Sequence[Sample], root: Path) -> dict[str, object]:
+    return {
+        "id": [s.row for s in part],
+        "split": [s.split for s in part],
+        "identity": [s.identity for s in part],
+        "camera": [s.camera for s in part],
+        "scene": [s.scene for s in part],
+        "time": [seconds(s.extras.get(TIME, ""), s.row) for s in part],
+        "images": [images_text({name: _whole(i, root) for name, i in s.images.items()}) for s in part],
+    }
+
+
+def _whole(image: ImageRef, root: Path) -> ImageRef:
+    return image if is_url(image.path) else replace(image, path=(root / image.path).as_posix())
+
+
+def seconds(text: str, row: int = 0) -> float | None:
+    """A time as seconds since 1970 (UTC where it names no zone); raises `DataError` for anything else."""
+    text = text.strip()
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise DataError(
+            f"row {row}: {TIME} '{text}' is neither ISO 8601 nor seconds since 1970; correct it"
+        ) from None
+    return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def _parts(samples: Iterator[Sample], size: int) -> Iterator[list[Sample]]:
+    while part := list(islice(samples, size)):
+        yield part
+
+
+def _rows(path: Path, header: Sequence[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """Number, as in a spreadsheet, and cells of each row."""
+    if path.suffix.lower() == PARQUET:
+        yield from enumerate(_parquet_rows(path), start=2)
+    else:
+        yield from _csv_rows(path, header)
+
+
+def _csv_rows(path: Path, header: Sequence[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        try:
+            rows = csv.reader(file, strict=True)
+            next(rows)
+            for number, cells in enumerate(rows, start=2):
+                if not any(cell.strip() for cell in cells):
+                    continue
+                if len(cells) != len(header):
+                    raise DataError(
+                        f"{path}: row {number}: {len(cells)} cells, but the header has {len(header)}; add or "
+                        "remove commas, or quote the cell"
+                    )
+                yield number, dict(zip(header, cells, strict=True))
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise DataError(f"{path}: not a CSV table in UTF-8 ({error})") from None
+
+
+def _parquet_rows(path: Path) -> Iterator[Mapping[str, str]]:
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(4096):
+            for row in batch.to_pylist():
+                yield {name: "" if value is None else str(value) for name, value in row.items()}
+
+
+def _csv_header(path: Path) -> list[str]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return [cell.strip() for cell in next(csv.reader(file), [])]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not a CSV table in UTF-8 ({error})") from None
+
+
+def _parquet_header(path: Path) -> list[str]:
+    try:
+        return list(pq.read_schema(path).names)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: not a readable Parquet file ({error})") from None

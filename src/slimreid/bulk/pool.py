@@ -1,0 +1,68 @@
+"""How many actors of which size, and whether the machines at hand can hold them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from slimreid.errors import ConfigError
+
+SPARE_CPUS = 2.0
+"""CPUs that Ray Data needs beside the actors: one to read and write, one to leave out what a run before the
+crash had done. Without them Ray waits for ever."""
+
+Resources = Mapping[str, float]
+"""Of a machine, as Ray counts them: {'CPU': 8, 'GPU': 1, ...}."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Actors that embed, one model each."""
+
+    address: str | None = None
+    """Of a cluster: auto, HOST:PORT or ray://HOST:PORT; None = a Ray of this machine for this call alone."""
+    actors: int | None = None
+    """None = as many as fit."""
+    cpus: float = 1.0
+    """CPUs of each."""
+    gpus: float = 0.0
+    """GPUs of each."""
+
+    def __post_init__(self) -> None:
+        if self.actors is not None and self.actors < 1:
+            raise ConfigError(f"--actors must be at least 1, not {self.actors}")
+        if self.cpus < 0 or self.gpus < 0 or not self.cpus + self.gpus:
+            raise ConfigError(
+                f"an actor needs CPUs or GPUs, not --actor-cpus {self.cpus:g} --actor-gpus {self.gpus:g}"
+            )
+
+
+def place(pool: Pool, machines: Sequence[Resources]) -> int:
+    """How many actors there will be; raises `ConfigError` where they cannot all run at once.
+
+    `machines`: what each of them has in all.
+    """
+    fit = sum(_fitting(pool, machine) for machine in machines)
+    cpus = sum(machine.get("CPU", 0.0) for machine in machines)
+    if pool.cpus:
+        fit = min(fit, math.floor((cpus - SPARE_CPUS) / pool.cpus + 1e-9))
+    elif cpus < SPARE_CPUS:
+        fit = 0
+    wanted = pool.actors if pool.actors is not None else max(1, fit)
+    if wanted > fit:
+        gpus = sum(machine.get("GPU", 0.0) for machine in machines)
+        size, there = f"{pool.cpus:g} CPU", f"{cpus:g} CPUs"
+        if pool.gpus:
+            size, there = f"{size} and {pool.gpus:g} GPU", f"{there} and {gpus:g} GPUs"
+        raise ConfigError(
+            f"{wanted} actors of {size} each cannot be placed: {len(machines)} machine(s) have {there} in "
+            f"all, of which {SPARE_CPUS:g} CPUs must stay free to read and write, so {max(fit, 0)} actors "
+            "fit; take fewer or smaller ones with --actors and --actor-cpus"
+        )
+    return wanted
+
+
+def _fitting(pool: Pool, machine: Resources) -> int:
+    sizes = ((pool.cpus, "CPU"), (pool.gpus, "GPU"))
+    return min(math.floor(machine.get(name, 0.0) / size + 1e-9) for size, name in sizes if size)

@@ -1,0 +1,136 @@
+"""The two kinds of Parquet files: rows of images that are to be embedded, and rows of embeddings.
+
+| column     | type                     | what                                                          |
+|------------|--------------------------|---------------------------------------------------------------|
+| `id`       | int64                    | row of the manifest as in a spreadsheet, where the header is 1 |
+| `split`    | string                   | train, val, query, gallery                                    |
+| `identity` | string                   | '' where nobody knows                                         |
+| `camera`   | string                   |                                                               |
+| `scene`    | string                   |                                                               |
+| `time`     | double                   | seconds since 1970, null where nobody knows                   |
+| `images`   | string                   | JSON {modality: {path, box, window}}                          |
+| `spectra`  | list of string           | modalities that the feature is made of                        |
+| `feature`  | fixed-size list of float | L2-normalised; null where status is not ok                    |
+| `status`   | string                   | see `Status`                                                  |
+| `error`    | string                   | why there is no feature; '' where there is one                |
+
+Rows of images have the columns up to `images`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from slimreid.data.manifest import ImageRef
+from slimreid.errors import DataError
+from slimreid.files import atomic_write, naming
+
+Status = Literal["ok", "unreadable", "no image", "not finite"]
+"""What became of a row: embedded; a file is missing or broken; it has nothing that was asked for; NaN."""
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+ROWS_FOLDER = "rows"
+"""Folder of the Parquet files within a folder of embeddings."""
+LABELS = ("id", "split", "identity", "camera", "scene", "time", "images")
+
+IMAGE_ROWS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("split", pa.string()),
+        ("identity", pa.string()),
+        ("camera", pa.string()),
+        ("scene", pa.string()),
+        ("time", pa.float64()),
+        ("images", pa.string()),
+    ]
+)
+
+
+def embedding_rows(dimension: int) -> pa.Schema:
+    """Columns of embeddings with so many numbers each."""
+    return pa.schema(
+        [
+            *IMAGE_ROWS,
+            ("spectra", pa.list_(pa.string())),
+            ("feature", pa.list_(pa.float32(), dimension)),
+            ("status", pa.string()),
+            ("error", pa.string()),
+        ]
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """What became of some rows."""
+
+    features: NDArray[np.float32]
+    """(n, D); anything where the status is not ok."""
+    spectra: Sequence[Sequence[str]]
+    status: Sequence[Status]
+    error: Sequence[str]
+
+
+def join_columns(rows: pa.Table, found: Embedded) -> pa.Table:
+    """Rows of images (n) with what became of them, as rows of embeddings."""
+    n, D = found.features.shape
+    flat = pa.array(found.features.reshape(-1), pa.float32())
+    missing = pa.array([status != "ok" for status in found.status], pa.bool_())
+    feature = pa.FixedSizeListArray.from_arrays(flat, type=pa.list_(pa.float32(), D), mask=missing)
+    columns = [rows.column(name) for name in LABELS]
+    columns += [found.spectra, feature, found.status, found.error]
+    return pa.table(columns, schema=embedding_rows(D))
+
+
+def images_text(images: Mapping[str, ImageRef]) -> str:
+    """Where the images of a row are, as JSON."""
+    return json.dumps(
+        {name: {"path": i.path, "box": i.box, "window": i.window} for name, i in images.items()},
+        ensure_ascii=False,
+    )
+
+
+def images_from_text(text: str) -> dict[str, ImageRef]:
+    """What `images_text` wrote."""
+    found: dict[str, dict[str, Any]] = json.loads(text)
+    return {
+        name: ImageRef(i["path"], tuple(i["box"]) if i["box"] else None, tuple(i["window"] or ()) or None)
+        for name, i in found.items()
+    }
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write a Parquet file, whole or not at all."""
+    with atomic_write(path) as file, naming(path):
+        # Features do not get smaller by compression; it would only cost time.
+        pq.write_table(table, file, compression="none", use_dictionary=False)
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """The Parquet files of a folder, in the order of their names; those being written are left out."""
+    return sorted(path for path in folder.glob("*.parquet") if not path.name.startswith((".", "_")))
+
+
+def read_blocks(files: Sequence[Path], columns: Sequence[str], rows: int = 8192) -> Iterator[pa.RecordBatch]:
+    """Some columns of Parquet files, `rows` rows at a time; raises `DataError` naming a damaged file."""
+    for path in files:
+        try:
+            with pq.ParquetFile(path) as file:
+                yield from file.iter_batches(rows, columns=list(columns), use_threads=False)
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise DataError(f"{path}: not a readable Parquet file of embeddings ({error})") from None
+
+
+def feature_matrix(column: pa.FixedSizeListArray) -> NDArray[np.float32]:
+    """A column of features without gaps as (n, D)."""
+    values = column.flatten().to_numpy(zero_copy_only=False)
+    matrix: NDArray[np.float32] = values.astype(np.float32, copy=False).reshape(len(column), -1)
+    return matrix
