@@ -15,6 +15,28 @@ from slimreid.cli.options.data import (
     SimulateOptions,
     SynthOptions,
 )
+from slimreid.cli.options.gallery import (
+    AssignOptions,
+    CalibrateOptions,
+    ClusterOptions,
+    CopyOptions,
+    CreateOptions,
+    EnrolOptions,
+    ExportOptions,
+    GalleryCheckOptions,
+    GalleryImportOptions,
+    GalleryListOptions,
+    GallerySearchOptions,
+    IdentifyOptions,
+    LogOptions,
+    MergeOptions,
+    ReembedOptions,
+    RemoveOptions,
+    RenameOptions,
+    RowsOptions,
+    SplitOptions,
+    UndoOptions,
+)
 from slimreid.cli.options.images import EmbedOptions, SearchOptions, ShowOptions
 from slimreid.cli.options.measuring import (
     CompareOptions,
@@ -114,6 +136,69 @@ COMMANDS: Mapping[str, Entry] = {
             ),
             "preview": Command(
                 PreviewOptions, "preview:preview", "Draw training batches as the model will see them."
+            ),
+        },
+    ),
+    "gallery": Group(
+        "Enrol people or vehicles, search for them and say who a new sample shows.",
+        {
+            "create": Command(
+                CreateOptions, "gallery.making:create", "Make an empty gallery for the features of a model."
+            ),
+            "enrol": Command(
+                EnrolOptions,
+                "gallery.making:enrol",
+                "Enrol a manifest, a folder per identity, or image files.",
+            ),
+            "search": Command(
+                GallerySearchOptions,
+                "gallery.asking:search",
+                "Find the rows or identities most similar to given images.",
+            ),
+            "calibrate": Command(
+                CalibrateOptions,
+                "gallery.asking:calibrate",
+                "Find thresholds with a known rate of false positives.",
+            ),
+            "identify": Command(
+                IdentifyOptions,
+                "gallery.asking:identify",
+                "Say who images show: a name, not sure, or unknown.",
+            ),
+            "list": Command(GalleryListOptions, "gallery.looking:list_", "List the identities."),
+            "show": Command(RowsOptions, "gallery.looking:show", "Show rows."),
+            "check": Command(
+                GalleryCheckOptions,
+                "gallery.looking:check",
+                "Check the store; list rows to look at (exit code 1 if any).",
+            ),
+            "log": Command(LogOptions, "gallery.looking:log", "Show who changed and searched what."),
+            "remove": Command(
+                RemoveOptions, "gallery.changing:remove", "Take rows out, or erase them for good."
+            ),
+            "rename": Command(RenameOptions, "gallery.changing:rename", "Give an identity another name."),
+            "merge": Command(MergeOptions, "gallery.changing:merge", "Make several identities one."),
+            "split": Command(
+                SplitOptions, "gallery.changing:split", "Make rows of an identity an identity of their own."
+            ),
+            "cluster": Command(
+                ClusterOptions, "gallery.changing:cluster", "Propose identities for rows that have none."
+            ),
+            "assign": Command(
+                AssignOptions, "gallery.changing:assign", "Give rows the identities of a table."
+            ),
+            "undo": Command(UndoOptions, "gallery.changing:undo", "Undo the last changes."),
+            "export": Command(
+                ExportOptions, "gallery.moving:export", "Write everything into a Parquet file."
+            ),
+            "import": Command(
+                GalleryImportOptions, "gallery.moving:import_", "Take in the rows of Parquet files."
+            ),
+            "copy": Command(
+                CopyOptions, "gallery.moving:copy", "Copy into another file or server, checked row by row."
+            ),
+            "reembed": Command(
+                ReembedOptions, "gallery.making:reembed", "Compute all features anew with another model."
             ),
         },
     ),
