@@ -261,6 +261,7 @@ class Filters(Given):
     modality: list[Text] = Field(default=[], max_length=10)
     """Rows that were seen at least in these."""
     group: list[Text] = Field(default=[], max_length=100)
+    id: list[RowId] = Field(default=[], max_length=1000)
     since: Time | None = None
     until: Time | None = None
 
@@ -595,6 +596,8 @@ class Job(BaseModel):
     broken: int
     problems: list[str]
     """Of broken samples, the first few; why it failed."""
+    concerns: list[str]
+    """Rows that should be looked at, the first few."""
     entry: int | None
     """In the log."""
 
