@@ -22,7 +22,7 @@ such as `identity` holds for all samples, `identity.1` for sample 1 alone.
 | GET    /v1/cameras            | viewer |                        | `CameraList`                             |
 | GET    /v1/rows               | viewer | filter, after, limit   | `RowPage`                                |
 | GET    /v1/rows/{id}          | viewer |                        | `Row`                                    |
-| GET    /v1/rows/{id}/thumbnail| viewer | modality               | image/jpeg: all side by side, or one     |
+| GET    /v1/rows/{id}/thumbnail | viewer | modality              | image/jpeg: all side by side, or one     |
 | GET    /v1/rows/{id}/image    | viewer | modality               | image/jpeg, larger where the file is     |
 | GET    /v1/clusters           | viewer | rate or threshold      | `ClusterList`                            |
 | GET    /v1/log                | viewer | before, limit          | `LogPage`                                |
