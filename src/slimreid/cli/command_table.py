@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -47,6 +47,12 @@ from slimreid.cli.options.measuring import (
     ReportOptions,
     SummaryOptions,
 )
+from slimreid.cli.options.serving import (
+    ServeOptions,
+    TokenAddOptions,
+    TokenListOptions,
+    TokenRevokeOptions,
+)
 from slimreid.cli.options.training import (
     AblateOptions,
     ImportDemoOptions,
@@ -78,7 +84,9 @@ class Group:
     """Commands that share a first word."""
 
     help: str
-    commands: Mapping[str, Command]
+    commands: Mapping[str, Command | Group]
+    own: Command | None = None
+    """What the first word does where none of the commands follows it."""
 
 
 Entry: TypeAlias = Command | Group
@@ -219,12 +227,47 @@ COMMANDS: Mapping[str, Entry] = {
             "list": Command(ListOptions, "model:list_", "List the named backbones."),
         },
     ),
+    "serve": Group(
+        "Serve a gallery: a page to search it, an HTTP interface for programs.",
+        {
+            "token": Group(
+                "Tokens: who may use a service, and for what.",
+                {
+                    "add": Command(TokenAddOptions, "serve:add", "Make a token and show it, this once."),
+                    "list": Command(TokenListOptions, "serve:list_", "List the tokens."),
+                    "revoke": Command(TokenRevokeOptions, "serve:revoke", "Make a token invalid."),
+                },
+            ),
+        },
+        own=Command(
+            ServeOptions,
+            "serve:serve",
+            "Serve a gallery: a page to search it, an HTTP interface for programs. See also 'serve token'.",
+        ),
+    ),
 }
 
 
 def find_command(words: Sequence[str]) -> tuple[Entry | None, int]:
     """The command or group that the first words name, and how many words that took; None for neither."""
-    first = COMMANDS.get(words[0]) if words else None
-    if isinstance(first, Group) and len(words) > 1 and words[1] in first.commands:
-        return first.commands[words[1]], 2
-    return first, 1 if first is not None else 0
+    entry: Entry | None = None
+    commands: Mapping[str, Entry] = COMMANDS
+    taken = 0
+    while taken < len(words) and words[taken] in commands:
+        entry = commands[words[taken]]
+        taken += 1
+        commands = entry.commands if isinstance(entry, Group) else {}
+    if isinstance(entry, Group) and entry.own is not None:
+        return entry.own, taken
+    return entry, taken
+
+
+def all_commands(entries: Mapping[str, Entry] = COMMANDS) -> Iterator[Command]:
+    """Every command, in groups or not."""
+    for entry in entries.values():
+        if isinstance(entry, Command):
+            yield entry
+            continue
+        if entry.own is not None:
+            yield entry.own
+        yield from all_commands(entry.commands)
