@@ -22,7 +22,7 @@ _MODULES = {
     ),
     "export": ("onnx", "onnxscript"),
     "gallery": ("numkong", "pyarrow", "pymilvus"),
-    "serve": ("fastapi", "uvicorn", "python_multipart"),
+    "serve": ("fastapi", "starlette", "pydantic", "anyio", "uvicorn", "python_multipart"),
     "ray": ("ray", "fsspec"),
 }
 EXTRA_OF = {module: extra for extra, modules in _MODULES.items() for module in modules}

@@ -113,7 +113,7 @@ def decode_bytes(
     return pixels
 
 
-def decode_bytes(data: bytes, name: str, most_pixels: int = MAX_PIXELS) -> NDArray[Any]:
+def decode_untrusted(data: bytes, name: str, most_pixels: int = MAX_PIXELS) -> NDArray[Any]:
     """Decode the content of a file to (H, W, 3) uint8, or (H, W) as it is where it has more bits.
 
     Of several pages or frames the first is taken. Raises `DataError` with `name`.

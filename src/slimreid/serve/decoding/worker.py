@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 
-from slimreid.data.images.decode import decode_bytes
+from slimreid.data.images.decode import decode_untrusted
 from slimreid.data.images.pixels import as_pixels
 from slimreid.errors import DataError
 from slimreid.gallery.decisions.quality import sample_quality
@@ -56,7 +56,7 @@ def decode_sample(contents: Mapping[str, bytes], pixels: int, thumbnail: bool) -
 
     `pixels`: the most that one image may have; it is looked at before anything is decoded.
     """
-    arrays = {name: decode_bytes(content, name, pixels) for name, content in contents.items()}
+    arrays = {name: decode_untrusted(content, name, pixels) for name, content in contents.items()}
     shown = {
         name: array if array.ndim == 3 else as_pixels(Decoded({name: array}, 0, (), b"").images[name])
         for name, array in arrays.items()
