@@ -212,7 +212,11 @@ class _Export:
             float_layers=layers,
             sizes=dict(model.sizes),
             blocks={kind: loaded.similarity(kind).blocks for kind in model.sizes},
-            impostors=dict(loaded.impostors),
+            impostors={
+                kind: table
+                for kind in model.sizes
+                if (table := loaded.similarity(kind).impostors) is not None
+            },
             stages=tuple(value.name for value in graph.output if value.name not in model.sizes),
             camera_input=any(value.name == CAMERA for value in graph.input),
             graphs=self.graphs,

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from slimreid.errors import DataError
-from slimreid.gallery.decisions.calibration import ANY
+from slimreid.gallery.decisions.calibration import ANY, unsure_rate
 from slimreid.gallery.decisions.clustering import propose_identities
 from slimreid.gallery.embedder import presence
 from slimreid.gallery.errors import GalleryError
@@ -51,7 +51,7 @@ def propose(store: Store, which: Filter, rate: float, threshold: float | None = 
         if calibration is None or not validity:
             why = "it is not calibrated" if validity is None else validity.reason
             raise GalleryError(f"{store.place}: {why}; calibrate it, or give a threshold")
-        point = calibration.point(ANY, rate)
+        point = calibration.point(ANY, unsure_rate(rate))  # links are averages: the strict one finds few
         if point.threshold is None:
             raise GalleryError(f"{store.place}: {point.refusal}; or give a threshold")
         similarity, threshold = calibration.similarity, point.threshold.value

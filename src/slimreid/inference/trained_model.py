@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from slimreid.config.model import BOTH
+from slimreid.config.model import BOTH, ORIGINAL
 from slimreid.data.batches import ModalBatch
 from slimreid.data.image_batch import ImageBatch
 from slimreid.devices import Precision, choose_device, usable_precision
@@ -63,7 +63,9 @@ class TrainedModel(LoadedModel):
 
     def similarity(self, feature: str = BOTH) -> Similarity:
         """How features of a kind are compared; raises `ConfigError` for one the model does not have."""
-        return feature_similarity(self.model, feature, self.impostors.get(feature))
+        # Without a second branch both together are the first one again.
+        of = ORIGINAL if feature == BOTH and self.second is None else feature
+        return feature_similarity(self.model, feature, self.impostors.get(of))
 
     def features(self, batch: ImageBatch) -> dict[str, Floats]:
         """Features (B, D) of a batch per branch, as the model gives them, not normalised."""
