@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from slimreid.config.model import BOTH, ORIGINAL
+from slimreid.data.augment.transforms import fast_resize
 from slimreid.data.batches import ModalBatch
 from slimreid.data.image_batch import ImageBatch
+from slimreid.data.images.window import Pixels
 from slimreid.devices import Precision, choose_device, usable_precision
 from slimreid.errors import ConfigError, DataError, ModelError
 from slimreid.inference.batches import embed_batches
@@ -66,6 +68,10 @@ class TrainedModel(LoadedModel):
         # Without a second branch both together are the first one again.
         of = ORIGINAL if feature == BOTH and self.second is None else feature
         return feature_similarity(self.model, feature, self.impostors.get(of))
+
+    def resize(self, image: Pixels, size: tuple[int, int], mode: str) -> Pixels:
+        """Resize (H, W, 3) uint8 to (3, *size) uint8, by torch."""
+        return fast_resize(image, size, mode)
 
     def features(self, batch: ImageBatch) -> dict[str, Floats]:
         """Features (B, D) of a batch per branch, as the model gives them, not normalised."""
