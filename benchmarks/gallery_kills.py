@@ -4,8 +4,9 @@
 
 Each time a process enrols, merges, removes, undoes, computes features anew and forgets on a small gallery,
 and is killed (SIGKILL) at a step of SQLite's machine or of writing the sidecar, or after a while by the
-clock, which also hits it within a commit. Afterwards the gallery must be in the state before or after the operation that
-was cut off, pass every check, answer searches and take new rows. Exits with 1 at the first that does not.
+clock, which also hits it within a commit. Afterwards the gallery must be in the state before or after the
+operation that was cut off, pass every check, answer searches and take new rows. Exits with 1 at the first
+that does not.
 """
 
 from __future__ import annotations
@@ -56,9 +57,7 @@ def main() -> int:
                 return 1
             reached[done] += 1
             by_clock += clock and code != 0
-    print(
-        f"{options.kills} kills, {by_clock} of them by the clock: every gallery was in the state before or after"
-    )
+    print(f"{options.kills} kills, {by_clock} of them by the clock: every gallery was as before or after")
     print("operations done before the kill:", dict(sorted(reached.items())))
     return 0
 

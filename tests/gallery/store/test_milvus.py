@@ -10,7 +10,7 @@ import pytest
 from slimreid.gallery.errors import GalleryBusyError, GalleryError
 from slimreid.gallery.gallery import Gallery
 from slimreid.gallery.store.contract import CALIBRATION
-from slimreid.gallery.store.milvus import writing
+from slimreid.gallery.store.milvus import collections, writing
 from slimreid.gallery.store.milvus.store import MilvusStore, connect
 from slimreid.gallery.store.open import create_store
 from slimreid.gallery.store.rows import Change, RowState
@@ -88,6 +88,19 @@ def test_a_second_writer_waits_or_is_refused_by_name(uri, monkeypatch):
     store._writer.set_state(writer=json.dumps({**note, "until": time.time() - 1}))
     store.commit(Change("enrol", "me", rows=make_rows(1)))
     assert store.count() == 1
+    store.close()
+
+
+def test_more_lines_than_one_answer_holds(uri, monkeypatch):
+    monkeypatch.setattr(collections, "MOST", 4)
+    monkeypatch.setattr(collections, "AT_ONCE", 3)
+    store = MilvusStore.create(uri, make_info())
+    entry = store.commit(Change("enrol", "me", rows=make_rows(11)))
+    assert len(store.rows()) == 11
+    store.commit(store.before(entry))
+    assert store.count() == 0
+    store.note("search", "me", 1, {"queries": [f"{'x' * 100}{n}" for n in range(1000)]})
+    assert store.log(1)[0].details["queries"][-1] == "and 950 more"
     store.close()
 
 
