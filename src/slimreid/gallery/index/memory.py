@@ -13,7 +13,7 @@ from slimreid.inference.similarity import Prepared, Similarity
 
 PIECE = 16_384
 """Rows compared at once: with 32 queries their scores stay in the processor's cache."""
-LARGE = 20_000
+LARGE = 4_000
 """Rows from which candidates are searched for in 8 bits first."""
 MOST = 0.1
 """Share of rows beyond which comparing all is no slower than comparing candidates."""

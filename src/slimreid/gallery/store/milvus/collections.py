@@ -24,6 +24,8 @@ from slimreid.gallery.errors import GalleryError
 
 AT_ONCE = 1024
 """Rows asked for or written with one request."""
+MOST = 16_384
+"""Lines that the server gives for one request at most."""
 LONGEST = 65_535
 """Bytes of a text at most."""
 _ROW_TEXTS = ("identity", "sample_group", "camera", "hash")
@@ -136,11 +138,20 @@ class Collections:
 
     def ask(self, name: str, condition: str, fields: Sequence[str]) -> list[dict[str, Any]]:
         """Lines for which a condition holds, in no order."""
+        whole, wanted = f"{self.name}_{name}", list(fields)
         with self.explained():
-            found = self.client.query(
-                f"{self.name}_{name}", filter=condition, output_fields=list(fields), limit=16_384
+            found = self.client.query(whole, filter=condition, output_fields=wanted, limit=MOST)
+            lines = [dict(line) for line in found]
+            if len(lines) < MOST:
+                return lines
+            pages = self.client.query_iterator(
+                whole, batch_size=AT_ONCE, filter=condition, output_fields=wanted
             )
-            return [dict(line) for line in found]
+            lines = []
+            while page := pages.next():
+                lines += [dict(line) for line in page]
+            pages.close()
+            return lines
 
     def remove(self, name: str, condition: str) -> None:
         """Delete the lines for which a condition holds."""

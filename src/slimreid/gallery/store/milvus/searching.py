@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from slimreid.gallery.store.milvus.collections import AT_ONCE, Collections, text_key
+from slimreid.gallery.store.milvus.collections import AT_ONCE, MOST, Collections, text_key
 from slimreid.gallery.store.rows import Floats, Found
 from slimreid.inference.similarity import Prepared, Similarity
 
-TIMES, MORE, MOST = 4, 50, 16_384
-"""Rows asked for: so many times the number wanted and so many more, and never more than the server gives."""
+TIMES, MORE = 4, 50
+"""Rows asked for: so many times the number wanted and so many more."""
 
 
 def read_vectors(collections: Collections, name: str, ids: Sequence[int]) -> dict[int, Floats]:

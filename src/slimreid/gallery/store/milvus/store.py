@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
@@ -131,8 +132,7 @@ class MilvusStore:
 
     def identities(self) -> dict[str, int]:
         """Identity -> its rows, by name."""
-        names = [row.identity for row in self.rows()]
-        return {name: names.count(name) for name in sorted(set(names))}
+        return dict(sorted(Counter(row.identity for row in self.rows()).items()))
 
     def features(self, ids: Sequence[int], generation: int | None = None) -> Floats:
         """Features (n, D) of rows."""

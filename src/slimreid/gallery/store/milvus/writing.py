@@ -20,7 +20,7 @@ from typing import Any
 
 from slimreid.gallery.errors import GalleryBusyError, GalleryError
 from slimreid.gallery.store.contract import GENERATION
-from slimreid.gallery.store.milvus.collections import AT_ONCE, Collections
+from slimreid.gallery.store.milvus.collections import AT_ONCE, LONGEST, Collections
 from slimreid.gallery.store.milvus.lines import state_fields, to_line
 from slimreid.gallery.store.rows import Change, RowState
 
@@ -30,6 +30,8 @@ LEASE = 60.0
 """Seconds after which the note of a writer that died runs out."""
 SETTLE = 0.02
 """Seconds after which two writers that came at once see who was last."""
+KEPT = 50
+"""Items of a list in the log that are kept where it is too long."""
 _LOG = ("id", "time", "by", "operation", "count", "details", "undoable", "undone_by", "settings_before")
 
 
@@ -218,7 +220,7 @@ class Writer:
                 "by": change.by,
                 "operation": change.operation,
                 "count": count,
-                "details": json.dumps(dict(change.details), ensure_ascii=False),
+                "details": _short_json(change.details),
                 "undoable": change.undoes is None,
                 "undone_by": 0,
                 "settings_before": json.dumps(dict(settings)),
@@ -256,3 +258,17 @@ class Writer:
                 f"{place}: entry {entry} of the log was undone by entry {lines[0]['undone_by']} already"
             )
         return lines[0]
+
+
+def _short_json(details: Mapping[str, Any]) -> str:
+    """Details as JSON that Milvus takes: lists that are too long are cut, and say so."""
+    text = json.dumps(dict(details), ensure_ascii=False)
+    if len(text.encode()) <= LONGEST:
+        return text
+    cut = {
+        name: [*value[:KEPT], f"and {len(value) - KEPT:,} more"]
+        if isinstance(value, list) and len(value) > KEPT
+        else value
+        for name, value in details.items()
+    }
+    return json.dumps(cut, ensure_ascii=False)

@@ -85,8 +85,5 @@ def _empty_wal(connection: sqlite3.Connection) -> None:
     end = time.monotonic() + WAIT
     while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
         if time.monotonic() > end:
-            raise GalleryBusyError(
-                "rows were erased, but another process still reads older pages; they are gone from the disk "
-                "once it has ended and the gallery was opened again"
-            )
+            raise GalleryBusyError("older pages are being read")
         time.sleep(0.05)
