@@ -43,7 +43,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="e.g. 'sdtps-seed*'")
     parser.add_argument("--list", action="store_true", help="show the experiments and what is finished")
     parser.add_argument("--place", action="append", default=[], metavar="NAME=PATH", help="where a need is")
-    parser.add_argument("--rerun", action="store_true", help="throw away what was made with other options")
+    parser.add_argument(
+        "--rerun",
+        action="store_true",
+        help="throw away what was made with other options or by an earlier version",
+    )
     parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the runs")
     parser.add_argument("--results", type=Path, default=Path("research/results"))
     return parser.parse_args(arguments)
@@ -114,7 +118,8 @@ def show(plan: Plan, options: argparse.Namespace) -> None:
             if result.is_file():
                 record = read_record(result)
                 took = duration(sum(record.seconds.values()))
-                rows.append((name, "finished", f"{100 * record.figures().map:.1f}", took))
+                state = "earlier version" if record.unknown_options else "finished"
+                rows.append((name, state, f"{100 * record.figures().map:.1f}", took))
             else:
                 rows.append((name, f"{epochs} epochs" if epochs else "new", "", ""))
     lacking = ", ".join(need.name for need in plan.lacking)
@@ -139,7 +144,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     say = lambda line: console.print(line, markup=False, soft_wrap=True)  # noqa: E731
     try:
-        outcome = run_jobs(jobs, rerun=options.rerun, say=say)
+        outcome = run_jobs(jobs, rerun=options.rerun, keep_earlier=True, say=say)
     except KeyboardInterrupt:
         done = sum(job.result.is_file() for job in jobs)
         say(f"stopped; {done} of {len(jobs)} runs are finished, go on with the same command")

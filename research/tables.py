@@ -86,6 +86,11 @@ def page(title: str, about: str, records: Sequence[RunRecord]) -> str:
         f"{len(records)} runs, {minutes:.0f} minutes in all, torch {', '.join(versions)}, "
         f"commit {', '.join(commits)}.\n"
     )
+    if earlier := sum(bool(record.unknown_options) for record in records):
+        parts.append(
+            f"{earlier} of these results were made by earlier versions, whose options had other names. They "
+            "are shown as they were measured, and some commands have the names of that time.\n"
+        )
     return "\n".join(part for part in parts if part)
 
 

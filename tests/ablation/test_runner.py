@@ -135,7 +135,9 @@ def test_options_that_are_no_more_had_no_effect_or_are_named(copy, make):
     values["options"]["model.completion"] = True
     job.result.write_text(json.dumps(values))
     assert read_record(job.result).options == {**today, "model.completion": True}
-    with pytest.raises(ConfigError, match=r"model\.completion: True before") as error:
+    with pytest.raises(
+        ConfigError, match=r"an earlier version with options that are no more \(model\.completion\)"
+    ) as error:
         job_state(job)
     assert "--rerun" in str(error.value)
 

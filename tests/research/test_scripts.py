@@ -11,6 +11,7 @@ from PIL import Image
 
 from slimreid.ablation import runner
 from slimreid.config.files import load_config, save_config
+from slimreid.errors import ConfigError
 from slimreid.evaluation.reports.missing import MissingMatrix
 from slimreid.training.loop import train
 from support.records import make_record
@@ -96,6 +97,29 @@ def test_a_plan_from_data_to_tables(plan, tmp_path, capsys):
     ):
         assert part in page
     assert Image.open(tmp_path / "out" / "tiny.png").size[0] > 500
+    assert "earlier versions" not in page
+
+    path = results / "plain-seed0.json"
+    values = json.loads(path.read_text())
+    values["options"]["model.slimming.beta"] = 0.25  # a name that is gone
+    path.write_text(json.dumps(values))
+    assert main(words(plan, tmp_path, *place, "--list")) == 0
+    assert capsys.readouterr().out.count("earlier version") == 1
+    assert main(words(plan, tmp_path, *place)) == 0
+    assert "plain-seed0: the result of an earlier version is kept" in capsys.readouterr().out
+    assert tables([*folders, "--out", str(tmp_path / "out")]) == 0
+    assert "1 of these results were made by earlier versions" in (tmp_path / "out" / "tiny.md").read_text()
+    (job,) = [job for job in script("run").jobs_of(*_chosen(plan, tmp_path)) if job.name == "plain-seed0"]
+    with pytest.raises(ConfigError, match=r"an earlier version with options .*model\.slimming\.beta"):
+        runner.job_state(job)
+    assert runner.states([job], rerun=True, keep_earlier=True) == ["new"]
+
+
+def _chosen(plan, tmp_path):
+    """What `jobs_of` takes, for the whole plan."""
+    run = script("run")
+    places = {"tiny": str(tmp_path / "set")}
+    return run.read_plan(plan, places), places, run.parse(words(plan, tmp_path))
 
 
 def test_wrong_use_is_explained(plan, tmp_path, capsys):

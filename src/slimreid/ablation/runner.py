@@ -45,10 +45,22 @@ class Outcome:
     failures: list[Failure] = field(default_factory=list)
 
 
-def job_state(job: Job) -> State:
-    """Where a job stands; raises `ConfigError` when what is there was made with other options or data."""
+def job_state(job: Job, keep_earlier: bool = False) -> State:
+    """Where a job stands; raises `ConfigError` when what is there was made with other options or data.
+
+    With `keep_earlier`, the result of an earlier version, whose options had other names, counts as finished.
+    """
     if job.result.is_file():
         record = read_record(job.result)
+        if record.unknown_options and keep_earlier:
+            return "finished"
+        if record.unknown_options:
+            first, others = record.unknown_options[0], len(record.unknown_options) - 1
+            raise ConfigError(
+                f"{job.result} was made by an earlier version with options that are no more ({first}"
+                f"{f' and {others} others' if others else ''}), so it may be another experiment; choose "
+                "another --out, or add --rerun to throw it away and run it again"
+            )
         _check_same(job, job.result, record.options, record.dataset)
         return "finished"
     run = RunFolder(job.run)
@@ -78,12 +90,12 @@ def forget(job: Job) -> None:
         shutil.rmtree(job.run)
 
 
-def states(jobs: Sequence[Job], rerun: bool = False) -> list[State]:
+def states(jobs: Sequence[Job], rerun: bool = False, keep_earlier: bool = False) -> list[State]:
     """Where all jobs stand; with `rerun`, those made with other options are thrown away first."""
     found: list[State] = []
     for job in jobs:
         try:
-            found.append(job_state(job))
+            found.append(job_state(job, keep_earlier and not rerun))
         except ConfigError:
             if not rerun:
                 raise
@@ -96,12 +108,14 @@ def run_jobs(
     jobs: Sequence[Job],
     *,
     rerun: bool = False,
+    keep_earlier: bool = False,
     start: Start | None = None,
     say: Callable[[str], None] = logger.info,
 ) -> Outcome:
     """Run all jobs that have no result yet, each result written as soon as its run ends.
 
-    A job that fails is reported and the rest goes on. `start` does the work, by default in a process of
+    A job that fails is reported and the rest goes on. `keep_earlier` takes results of earlier versions, whose
+    options had other names, as they are. `start` does the work, by default in a process of
     its own. `say` is told in one line what happened, with the time that is left. Raises `ConfigError`
     before anything is started when something there was made with other options, and passes on
     `KeyboardInterrupt` when the running job has stopped.
@@ -109,10 +123,13 @@ def run_jobs(
     start = start or run_in_own_process
     outcome = Outcome()
     times: dict[Key, list[float]] = {}
-    for number, (job, state) in enumerate(zip(jobs, states(jobs, rerun), strict=True), start=1):
+    where = states(jobs, rerun, keep_earlier)
+    for number, (job, state) in enumerate(zip(jobs, where, strict=True), start=1):
         if state == "finished":
             record = read_record(job.result)
             outcome.records.append(record)
+            if record.unknown_options:
+                say(f"{job.name}: the result of an earlier version is kept; --rerun measures it again")
             times.setdefault(job.key, []).append(sum(record.seconds.values()))
             continue
         name = f"[{number}/{len(jobs)}] {job.experiment.title}, seed {job.config.seed}"

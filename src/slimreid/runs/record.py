@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slimreid.config.files import known_keys
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.query_gallery import Side
 from slimreid.evaluation.reports.records import dump, nullable
@@ -115,6 +116,12 @@ class RunRecord:
     def precisions(self, feature: str = BOTH) -> QueryPrecisions:
         """The average precision of every query, for intervals."""
         return QueryPrecisions(self.protocol, self.query_ids, self.figures(feature).average_precision)
+
+    @property
+    def unknown_options(self) -> tuple[str, ...]:
+        """Options that this version does not have: an earlier one made the run, with other names for them."""
+        known = set(known_keys())
+        return tuple(sorted(key for key in self.options if key not in known))
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
