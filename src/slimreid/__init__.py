@@ -2,12 +2,15 @@
 
 from typing import TYPE_CHECKING, Any
 
+from slimreid.extras import explain_missing
+
 if TYPE_CHECKING:
     from slimreid.bulk.embed import embed_dataset
+    from slimreid.exporting.export import export
     from slimreid.inference.load import load
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "embed_dataset", "load"]
+__all__ = ["__version__", "embed_dataset", "export", "load"]
 
 
 def __getattr__(name: str) -> Any:
@@ -17,10 +20,11 @@ def __getattr__(name: str) -> Any:
 
         return load
     if name == "embed_dataset":
-        from slimreid.extras import explain_missing
-
         with explain_missing():
             from slimreid.bulk.embed import embed_dataset
-
         return embed_dataset
+    if name == "export":
+        with explain_missing():
+            from slimreid.exporting.export import export
+        return export
     raise AttributeError(f"module 'slimreid' has no attribute '{name}'")

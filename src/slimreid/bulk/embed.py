@@ -81,7 +81,7 @@ def embed_dataset(
         ModelError: The model cannot be loaded.
         MissingExtraError: Ray is not installed.
     """
-    choices, pool, out = choices or EmbedChoices(), pool or Pool(), Path(out)
+    choices, pool, out = choices or EmbedChoices(), pool or Pool(), Path(out).absolute()
     if engine not in ("local", "ray"):
         raise ConfigError(f"engine '{engine}' is neither local nor ray")
     loaded = _load(model, choices, engine)

@@ -15,6 +15,7 @@ from slimreid.cli.options.data import (
     SimulateOptions,
     SynthOptions,
 )
+from slimreid.cli.options.export import ExportOptions
 from slimreid.cli.options.images import EmbedOptions, SearchOptions, ShowOptions
 from slimreid.cli.options.measuring import (
     CompareOptions,
@@ -92,6 +93,11 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "show": Command(
         ShowOptions, "show:show", "Draw the patches a model kept in a sample, with --rank also its rank list."
+    ),
+    "export": Command(
+        ExportOptions,
+        "export:export",
+        "Export a trained model to ONNX, checked against the original; it runs without torch.",
     ),
     "import-demo": Command(
         ImportDemoOptions, "import_demo:import_demo", "Turn a DeMo config and checkpoint into a run."

@@ -13,6 +13,7 @@ from slimreid.files import check_writable
 from slimreid.inference.embed_dataset import embed_dataset
 from slimreid.inference.embedding_files import SUFFIX, read_embeddings
 from slimreid.inference.load import load
+from slimreid.inference.model_card import feature_fingerprint
 from slimreid.inference.model_header import MODEL_NAME, read_card
 from slimreid.inference.search import Answer, open_gallery, open_queries
 from slimreid.inference.search import search as rank
@@ -57,10 +58,12 @@ def _find_model(gallery: Path) -> Path:
 
 
 def _fingerprint(path: Path) -> str | None:
+    """`feature_fingerprint` of a model file; None for one that cannot be read."""
     try:
-        return read_card(path)[1]
+        card, weights = read_card(path)
     except ModelError:
         return None
+    return feature_fingerprint(card, weights, card.config.train.precision)
 
 
 def _print(answer: Answer) -> None:
