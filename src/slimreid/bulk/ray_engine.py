@@ -85,8 +85,8 @@ def _start_locally(pool: Pool, quiet: dict[str, Any]) -> None:
         num_cpus=int(max(cores, (pool.actors or 0) * pool.cpus) + SPARE_CPUS),
         include_dashboard=False,
         object_store_memory=OBJECT_STORE_BYTES,
-        # The loopback by another name: Ray takes 127.0.0.1 for a wish to be reached from elsewhere. Other systems
-        # than Linux have no such name, and Ray stays on the loopback there by itself.
+        # The loopback by another name: Ray takes 127.0.0.1 for a wish to be reached from elsewhere. Systems
+        # other than Linux have no such name, and Ray stays on the loopback there by itself.
         _node_ip_address="127.0.0.2" if sys.platform == "linux" else None,
         **quiet,
     )
