@@ -12,6 +12,7 @@ import slimreid
 from slimreid.bulk.embed import EmbedChoices
 from slimreid.bulk.images import fetch
 from slimreid.bulk.manifest import seconds
+from slimreid.bulk.summary import check_complete, drop_repeats
 from slimreid.bulk.tables import embedding_rows, parquet_files
 from slimreid.cli.app import main
 from slimreid.errors import ConfigError, DataError
@@ -125,6 +126,20 @@ def test_what_is_no_manifest_is_refused(bulk, tmp_path):
         slimreid.embed_dataset(bad, model, tmp_path / "out")
     with pytest.raises(ConfigError, match="batch must be"):
         slimreid.embed_dataset(manifest, model, tmp_path / "out", choices=EmbedChoices(batch=0))
+
+
+def test_repeated_rows_are_dropped_and_missing_ones_named(bulk, tmp_path):
+    _, _, out, _ = bulk
+    first, *_ = parquet_files(out / "rows")
+    table = pq.read_table(first)
+    for name, part in (("a", table), ("b", table.slice(0, 5)), ("c", pa.concat_tables([table.slice(5, 2)]))):
+        pq.write_table(part, tmp_path / f"{name}.parquet")
+    extra = pq.read_table(parquet_files(out / "rows")[1]).slice(0, 3)
+    pq.write_table(pa.concat_tables([table.slice(60), extra]), tmp_path / "d.parquet")
+    assert drop_repeats(parquet_files(tmp_path)) == 5 + 2 + 4
+    assert check_complete(parquet_files(tmp_path), 67).total() == 67
+    with pytest.raises(DataError, match="67 rows of 67 different ids, but the manifest has 68"):
+        check_complete(parquet_files(tmp_path), 68)
 
 
 def test_addresses_are_of_known_kinds(tmp_path):
