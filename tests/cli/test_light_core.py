@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -59,6 +60,9 @@ def test_embed_and_search_run_without_torch(model, data, tmp_path):
         found.append(json.loads(done.stdout)[0]["hits"])
     assert len(found[0]) == 10
     assert [hit["similarity"] for hit in found[0]] == pytest.approx([hit["similarity"] for hit in found[1]])
+    shutil.copytree(model, tmp_path / "runs" / "mine")
+    done = run_command("search", query, "--in", str(out), "--json", cwd=tmp_path)  # finds the model itself
+    assert json.loads(done.stdout)[0]["hits"] == found[0], done.stderr
     done = run_command("data", "check", str(data), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 

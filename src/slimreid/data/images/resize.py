@@ -21,9 +21,11 @@ from slimreid.data.images.window import Pixels
 
 Array: TypeAlias = npt.NDArray[Any]
 
-_BLOCK = 32
+_BLOCK = 16
 """Output pixels that share a product: more would multiply zeros, fewer would make many small products."""
 _WEIGHT_BITS, _MOST_FRACTION_BITS = 15, 22
+_UNTHREADED = 1 << 17
+"""Multiplications up to which OpenBLAS, which numpy brings, stays in one thread; it is half of its limit."""
 _MIDDLE = 128
 """Pixels are counted from here, so that sums are small enough for float32 more often."""
 
@@ -60,12 +62,24 @@ def _resize_first(image: Pixels, length: int, mode: str) -> Pixels:
     for block in blocks:
         part = np.ascontiguousarray(image[block.first : block.last])
         centred = np.subtract(part, _MIDDLE, dtype=block.weights.dtype).reshape(len(part), -1)
-        sums = block.weights @ centred
+        sums = _product(block.weights, centred)
         sums += block.offset
         sums *= 2.0**-bits  # exact: the shift of whole numbers, before its fraction is cut off
         np.clip(np.floor(sums, out=sums), 0, 255, out=sums)
         result[block.start : block.stop] = sums.reshape(-1, *image.shape[1:])
     return result
+
+
+def _product(weights: Array, rows: Array) -> Array:
+    """The product (m, n) of (m, k) and (k, n), in pieces for which a library wakes no threads of its own.
+
+    Images are read by several threads already; more of them would wait for each other.
+    """
+    sums = np.empty((len(weights), rows.shape[1]), rows.dtype)
+    step = max(1, _UNTHREADED // weights.size)
+    for at in range(0, rows.shape[1], step):
+        np.matmul(weights, rows[:, at : at + step], out=sums[:, at : at + step])
+    return sums
 
 
 @lru_cache(maxsize=1024)
