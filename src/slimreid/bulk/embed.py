@@ -13,7 +13,14 @@ from slimreid.bulk.embedder import Embedding
 from slimreid.bulk.local import embed_locally
 from slimreid.bulk.manifest import LongManifest, stage_rows
 from slimreid.bulk.pool import Pool
-from slimreid.bulk.summary import Summary, check_complete, read_summary, write_summary
+from slimreid.bulk.summary import (
+    Summary,
+    check_complete,
+    count_rows,
+    drop_repeats,
+    read_summary,
+    write_summary,
+)
 from slimreid.bulk.tables import ROWS_FOLDER, parquet_files
 from slimreid.bulk.watch import Watch, watched
 from slimreid.config.model import BOTH
@@ -81,7 +88,7 @@ def embed_dataset(
         ModelError: The model cannot be loaded.
         MissingExtraError: Ray is not installed.
     """
-    choices, pool, out = choices or EmbedChoices(), pool or Pool(), Path(out)
+    choices, pool, out = choices or EmbedChoices(), pool or Pool(), Path(out).absolute()
     if engine not in ("local", "ray"):
         raise ConfigError(f"engine '{engine}' is neither local nor ray")
     loaded = _load(model, choices, engine)
@@ -100,6 +107,8 @@ def embed_dataset(
             with explain_missing():
                 from slimreid.bulk.ray_engine import embed_with_ray
             embed_with_ray(images, rows, out / CHECKPOINT_FOLDER, embedding, pool)
+    if engine == "ray" and count_rows(parquet_files(rows))[0] > card.rows:
+        drop_repeats(parquet_files(rows))
     statuses = check_complete(parquet_files(rows), card.rows)
     summary = Summary(
         card.rows, dict(statuses), time.monotonic() - started, card.rows - watch.before, engine, str(out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,7 +85,9 @@ def _start_locally(pool: Pool, quiet: dict[str, Any]) -> None:
         num_cpus=int(max(cores, (pool.actors or 0) * pool.cpus) + SPARE_CPUS),
         include_dashboard=False,
         object_store_memory=OBJECT_STORE_BYTES,
-        _node_ip_address="127.0.0.1",
+        # The loopback by another name: Ray takes 127.0.0.1 for a wish to be reached from elsewhere. Systems
+        # other than Linux have no such name, and Ray stays on the loopback there by itself.
+        _node_ip_address="127.0.0.2" if sys.platform == "linux" else None,
         **quiet,
     )
 
@@ -98,7 +101,10 @@ def _run(images: Path, rows: Path, checkpoint: Path, embedding: Embedding, pool:
     context = DataContext.get_current().copy()
     context.enable_progress_bars = False
     context.max_errored_blocks = 0  # a broken image is a row with a status; anything else must be seen
-    context.execution_options.verbose_progress = False
+    if hasattr(context, "use_datasource_v2"):
+        context.use_datasource_v2 = (
+            False  # it joins small files into one block, which would be one checkpoint
+        )
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     config = CheckpointConfig(
         id_column="id", checkpoint_path=str(checkpoint), delete_checkpoint_on_success=False

@@ -9,8 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from numpy.typing import NDArray
 
-from slimreid.bulk.tables import read_blocks
+from slimreid.bulk.tables import read_blocks, write_table
 from slimreid.errors import DataError
 from slimreid.files import write_text
 from slimreid.json_files import check_object, parse_json
@@ -52,11 +55,30 @@ def count_rows(files: Sequence[Path]) -> tuple[int, Counter[str]]:
     return rows, statuses
 
 
+def drop_repeats(files: Sequence[Path]) -> int:
+    """Take out rows whose id an earlier file has; how many.
+
+    A process that outlived a killed driver for a moment may have written rows that the next one wrote too.
+    """
+    seen = np.zeros(0, np.int64)
+    dropped = 0
+    for path in files:
+        ids = _ids([path])
+        new = ~np.isin(ids, seen)
+        if not new.all():
+            dropped += int((~new).sum())
+            if new.any():
+                write_table(path, pq.read_table(path).filter(pa.array(new)))
+            else:
+                path.unlink()
+        seen = np.concatenate([seen, ids[new]])
+    return dropped
+
+
 def check_complete(files: Sequence[Path], expected: int) -> Counter[str]:
     """Rows per status, once every id is there exactly once; raises `DataError` saying what is amiss."""
     rows, statuses = count_rows(files)
-    parts = [batch.column(0).to_numpy() for batch in read_blocks(files, ["id"], 65536)]
-    different = len(np.unique(np.concatenate(parts))) if parts else 0
+    different = len(np.unique(_ids(files)))
     if different != rows or rows != expected:
         where = files[0].parent if files else "no file"
         raise DataError(
@@ -64,6 +86,11 @@ def check_complete(files: Sequence[Path], expected: int) -> Counter[str]:
             "remove the folder and embed again"
         )
     return statuses
+
+
+def _ids(files: Sequence[Path]) -> NDArray[np.int64]:
+    parts = [batch.column(0).to_numpy() for batch in read_blocks(files, ["id"], 65536)]
+    return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 def write_summary(folder: Path, summary: Summary) -> None:
