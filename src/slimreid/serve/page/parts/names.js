@@ -1,0 +1,41 @@
+// Names of things that the service calls by short English words, in the reader's language.
+
+import { data } from "../dom.js";
+import { has, parts, t, translated } from "../i18n.js";
+
+/** A modality in words; one the page does not know keeps its name. */
+export const modalityName = (name) => translated(`modality.${name}`, name);
+
+/** The same as text. */
+export const modalityText = (name) => (has(`modality.${name}`) ? t(`modality.${name}`) : name);
+
+/** A subset of the modalities ("rgb+tir"); '' means all together. */
+export const subsetText = (subset) => (subset ? subset.split("+").map(modalityText).join(" + ") : t("subset.any"));
+
+/** An identity; '' means that nobody knows. */
+export const identityName = (name) => (name ? data(name) : t("nobody"));
+
+const REASONS = [
+  [/^too small$/, "reason.small"],
+  [/^blurred$/, "reason.blurred"],
+  [/^empty$/, "reason.empty"],
+  [/^near-duplicate of row (?<row>\d+)$/, "reason.duplicate"],
+  [/^closer to somebody else: row (?<row>\d+) \((?<who>.*)\)$/, "reason.closer"],
+];
+
+/** Why a sample should be looked at: "tir: blurred" and the like, as nodes. */
+export const reasonParts = (text) => {
+  const [, modality, rest] = /^(?:(\w+): )?(.*)$/s.exec(text);
+  const known = modality && has(`modality.${modality}`);
+  const body = known ? rest : text;
+  for (const [pattern, key] of REASONS) {
+    const found = pattern.exec(body);
+    if (!found) continue;
+    const values = Object.fromEntries(Object.entries(found.groups ?? {}).map(([name, value]) => [name, data(value)]));
+    return known ? [modalityText(modality), ": ", ...parts(key, values)] : parts(key, values);
+  }
+  return [data(text, "span", { lang: "en" })];
+};
+
+/** A rate of false positives in words: one stranger in so many. */
+export const strangers = (rate) => Math.max(1, Math.round(1 / rate));
