@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from slimreid.data.batches import ModalBatch
 from slimreid.data.dataset import ReIDDataset
 from slimreid.data.manifest import SPLITS
-from slimreid.devices import autocast, usable_precision
+from slimreid.devices import autocast
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.metrics.kept_patches import kept_masks, shared_share
-from slimreid.inference.batches import Subset, show_only
 from slimreid.inference.features.data import ModelData, camera_numbers, eval_config
-from slimreid.inference.load import LoadedModel
+from slimreid.inference.kinds import Subset
+from slimreid.inference.trained_model import TrainedModel
 from slimreid.modalities import all_subsets
 from slimreid.progress import progress
 
@@ -47,7 +48,7 @@ class GuideOverlap:
 
 @torch.no_grad()
 def guide_overlaps(
-    loaded: LoadedModel,
+    loaded: TrainedModel,
     data: ModelData,
     *,
     limit: int = 128,
@@ -82,18 +83,17 @@ def guide_overlaps(
         data=config.data,
         label_encoder=camera_numbers(loaded, data),
     )
-    device = next(model.parameters()).device
-    precision = usable_precision(config.train.precision, device)
     kept: dict[Subset, list[np.ndarray[Any, np.dtype[np.bool_]]]] = {s: [] for s in all_subsets(names)}
     model.eval()
     starts = range(0, len(dataset), batch)
     for start in progress(starts, "embedding images", len(starts), show_progress):
-        images = dataset.collate([dataset[i] for i in range(start, min(start + batch, len(dataset)))])
+        shown_rows = range(start, min(start + batch, len(dataset)))
+        images = dataset.collate([dataset[i] for i in shown_rows]).to_images()
         for subset in kept:
-            shown = show_only(images, subset)
+            shown = images.only(subset)
             assert shown is not None
-            with autocast(precision, device):
-                slimmed = model(shown.to(device), with_reduced=True).reduced
+            with autocast(loaded.precision, loaded.device):
+                slimmed = model(ModalBatch.from_images(shown).to(loaded.device), with_reduced=True).reduced
             kept[subset].append(kept_masks(slimmed)[stage])
     joined = {subset: np.concatenate(parts) for subset, parts in kept.items()}
     return _compared(joined, names, len(dataset))

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from slimreid.evaluation.metrics.retrieval import evaluate_scores
 from slimreid.evaluation.metrics.scores import CosineScores
@@ -43,7 +42,7 @@ def products(features: dict[tuple[str, ...], Features], kind: str, search: Searc
         for rows in (search.query, search.gallery):
             draw = rng.random((len(found), len(rows))).argmax(axis=0)
             pairs = zip(draw.tolist(), rows.tolist(), strict=True)
-            sides.append(torch.cat([found[n].get(kind, torch.tensor([row])) for n, row in pairs]))
+            sides.append(np.concatenate([found[n].get(kind, np.array([row])) for n, row in pairs]))
             subsets.append(draw)
         result = evaluate_scores(CosineScores(*sides), search.labels())
         there = result.top_index >= 0

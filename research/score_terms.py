@@ -32,7 +32,7 @@ from slimreid.evaluation.query_gallery import select_part
 from slimreid.evaluation.reports.formatting import points
 from slimreid.files import write_text
 from slimreid.inference.features.data import camera_numbers, eval_config, open_data
-from slimreid.inference.load import LoadedModel, load
+from slimreid.inference.trained_model import TrainedModel, load_trained
 from slimreid.progress import progress
 from slimreid.token_reduction.score import contrast, similarities
 from slimreid.token_reduction.select import kept_count, stable_top
@@ -41,7 +41,7 @@ Floats = NDArray[np.float64]
 
 
 @torch.no_grad()
-def terms_of(loaded: LoadedModel, images: Tensor) -> dict[str, Tensor]:
+def terms_of(loaded: TrainedModel, images: Tensor) -> dict[str, Tensor]:
     """Scores (M, B, N) by term, for images (M, B, 3, H, W) of a model's modalities."""
     model = loaded.model.eval()
     M, B = images.shape[:2]
@@ -86,7 +86,7 @@ def area_under_curve(scores: Floats, positive: NDArray[np.bool_]) -> float:
     return float((higher + 0.5 * equal).mean())
 
 
-def compare(loaded: LoadedModel, part: str, limit: int, keep: float) -> dict[str, tuple[float, float]]:
+def compare(loaded: TrainedModel, part: str, limit: int, keep: float) -> dict[str, tuple[float, float]]:
     """Per term the mean area under the curve and the share of kept patches on the object."""
     data, _ = select_part(open_data(loaded), part)  # type: ignore[arg-type]
     names = loaded.modalities
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=float, default=0.5, help="share of patches that is kept")
     parser.add_argument("--out", type=Path, default=None, help="also write the figures, 0 to 1, as JSON")
     options = parser.parse_args(arguments)
-    found = compare(load(options.run), options.part, options.limit, options.keep)
+    found = compare(load_trained(options.run), options.part, options.limit, options.keep)
     rows = [(source, f"{area:.3f}", points(share)) for source, (area, share) in found.items()]
     console.print(table(["source", "area under ROC", "kept on object (%)"], rows, options.run.name))
     if options.out:

@@ -11,7 +11,7 @@ __all__ = ["Gallery", "__version__", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs torch only when it is asked for, so that `import slimreid` stays light."""
+    """Import what needs more only when it is asked for, so that `import slimreid` stays light."""
     if name == "load":
         from slimreid.inference.load import load
 

@@ -138,10 +138,3 @@ def _remember(verdicts: dict[str, bool]) -> None:
         write_text(_verdicts_path(), json.dumps(verdicts, indent=2) + "\n")
     except (OSError, RuntimeError) as error:
         logger.debug("the verdict on AMX is not remembered: %s", error)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, of the machine or of a GPU."""
-    words = ("out of memory", "can't allocate memory", "not enough memory")
-    known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
-    return known or any(word in str(error).lower() for word in words)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import glob
+import hashlib
 import os
 import re
 import shutil
 import stat
 import tempfile
 import unicodedata
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -149,6 +151,21 @@ def _check_regular(path: Path, state: os.stat_result, limit: int) -> None:
         raise DataError(
             f"{path}: {state.st_size:,} bytes are more than the {limit:,} allowed; is it the right file?"
         )
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of the content of a file; raises `OSError`."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def is_torch_file(path: Path) -> bool:
+    """Whether a file begins as torch's files do: as a zip, or as a pickle of protocol 2 or later."""
+    with path.open("rb") as file:
+        return zipfile.is_zipfile(path) or file.read(1) == b"\x80"
 
 
 def printable(text: str) -> str:

@@ -81,7 +81,7 @@ def test_caches_change_nothing(small_set, cache):
     cached = train_loader(make_config(small_set, cache=cache))
     assert_same(plain, everything(cached))
     if cache == "ram":
-        assert len(cached.dataset.cache.images) == 4 * 2 * 2 * 3
+        assert len(cached.dataset.reader.cache.images) == 4 * 2 * 2 * 3
 
 
 def test_disk_cache_is_used_and_mends_itself(tmp_path, small_set):
@@ -96,7 +96,7 @@ def test_disk_cache_is_used_and_mends_itself(tmp_path, small_set):
     files[1].write_bytes(bytes(3 * 24 * 12))
     third = dataset.resized(dataset.samples[0])
     assert sum(int(x.sum()) == 0 for x in third.values()) == 1, "read from the cache, not made again"
-    assert isinstance(dataset.cache, DiskCache)
+    assert isinstance(dataset.reader.cache, DiskCache)
     assert not list((tmp_path / "kept").rglob("tmp*"))
 
 

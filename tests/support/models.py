@@ -11,8 +11,11 @@ from safetensors.torch import save_file
 
 import slimreid
 from slimreid.config import Config
-from slimreid.inference.load import LoadedModel, build_from_card
-from slimreid.inference.model_file import ModelCard, checksum, write_model
+from slimreid.inference.load import LoadedModel
+from slimreid.inference.model_card import ModelCard
+from slimreid.inference.model_file import write_model
+from slimreid.inference.model_header import checksum
+from slimreid.inference.trained_model import build_from_card
 from support.runs import NAMES, make_config
 
 

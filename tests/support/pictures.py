@@ -10,8 +10,9 @@ from PIL import Image
 
 from slimreid.config.files import load_config
 from slimreid.evaluation import RetrievalResult
-from slimreid.inference.load import build_from_card
-from slimreid.inference.model_file import ModelCard, write_model
+from slimreid.inference.model_card import ModelCard
+from slimreid.inference.model_file import write_model
+from slimreid.inference.trained_model import build_from_card
 from support.retrieval import retrieve
 
 

@@ -15,7 +15,7 @@ import slimreid
 from slimreid.config.files import load_config
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation import Labels, evaluate_retrieval
-from slimreid.inference.model_file import CHOSEN_ON_TEST
+from slimreid.inference.model_card import CHOSEN_ON_TEST
 from slimreid.training.callbacks.base import Callback
 from slimreid.training.callbacks.display import LiveDisplay, PlainDisplay, duration, make_display
 from slimreid.training.distributed.processes import Processes

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from slimreid.backbones.weight_conversion import unwrap_state_dict
 from slimreid.errors import ModelError
+from slimreid.files import is_torch_file
 
 logger = logging.getLogger(__name__)
 
@@ -103,12 +104,6 @@ def _read(path: Path) -> Any:
     except _DAMAGED as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ModelError(f"cannot be read as weights, download it again ({reason})") from error
-
-
-def is_torch_file(path: Path) -> bool:
-    """Whether a file begins as torch's files do: as a zip, or as a pickle of protocol 2 or later."""
-    with path.open("rb") as file:
-        return zipfile.is_zipfile(path) or file.read(1) == b"\x80"
 
 
 def _is_torchscript(path: Path) -> bool:

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 
 from slimreid.cli.signals import handle_sigterm, ignore_further_stops, stop_code
 from slimreid.errors import ConfigError, SlimReIDError
+from slimreid.extras import missing_extra
 from slimreid.files import naming
 
 
@@ -30,6 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except SlimReIDError as error:
         print_error(str(error))
+        return 1
+    except ImportError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        print_error(str(missing))
         return 1
     except KeyboardInterrupt as stop:
         if arguments is None:  # the process ends now

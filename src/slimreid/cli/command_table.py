@@ -99,17 +99,17 @@ COMMANDS: Mapping[str, Entry] = {
     "data": Group(
         "Generate, import, check and view datasets.",
         {
-            "synth": Command(SynthOptions, "data:synth", "Generate a synthetic rgb/nir/tir dataset."),
+            "synth": Command(SynthOptions, "data_images:synth", "Generate a synthetic rgb/nir/tir dataset."),
             "import": Command(ImportOptions, "data:import_", "Read a dataset folder into a manifest."),
             "check": Command(
                 CheckOptions, "data:check", "Check a manifest and its files; exit code 1 if there are errors."
             ),
             "simulate": Command(
-                SimulateOptions, "data:simulate", "Simulate nir and tir images for an rgb dataset."
+                SimulateOptions, "data_images:simulate", "Simulate nir and tir images for an rgb dataset."
             ),
             "sheet": Command(
                 SheetOptions,
-                "data:sheet",
+                "data_images:sheet",
                 "Draw a few identities, each from several cameras, in one picture.",
             ),
             "preview": Command(

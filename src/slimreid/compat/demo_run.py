@@ -16,8 +16,10 @@ from slimreid.compat.demo_options import read_demo_options
 from slimreid.config import Config
 from slimreid.config.files import config_from_dict, save_config
 from slimreid.errors import ConfigError, ModelError
-from slimreid.inference.load import build_from_card, load_state
-from slimreid.inference.model_file import MODEL_NAME, ModelCard, write_model
+from slimreid.inference.model_card import ModelCard
+from slimreid.inference.model_file import write_model
+from slimreid.inference.model_header import MODEL_NAME
+from slimreid.inference.trained_model import build_from_card, load_state
 from slimreid.modalities import DEFAULT_MODALITIES
 
 

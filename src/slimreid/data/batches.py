@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from slimreid.data.image_batch import ImageBatch
 from slimreid.errors import DataError
 
 
@@ -74,6 +75,29 @@ class ModalBatch:
                 raise DataError(f"{name} must be int64 ({B},), not {value.dtype} {tuple(value.shape)}")
         if len(self.paths) != B:
             raise DataError(f"paths has {len(self.paths)} entries for {B} samples")
+
+    @classmethod
+    def from_images(cls, batch: ImageBatch) -> ModalBatch:
+        """The tensors of a batch of numpy arrays, not copied; identities and scenes are not known."""
+        unknown = torch.full((len(batch),), -1)
+        return cls(
+            images={name: torch.from_numpy(image) for name, image in batch.images.items()},
+            present=torch.from_numpy(batch.present),
+            identity=unknown,
+            camera=torch.from_numpy(batch.camera),
+            scene=unknown,
+            index=torch.from_numpy(batch.index),
+            paths=({},) * len(batch),
+        )
+
+    def to_images(self) -> ImageBatch:
+        """The same as numpy arrays; not copied where they are on the CPU."""
+        return ImageBatch(
+            {name: image.cpu().numpy() for name, image in self.images.items()},
+            self.present.cpu().numpy(),
+            self.camera.cpu().numpy(),
+            self.index.cpu().numpy(),
+        )
 
     def __len__(self) -> int:
         return len(self.identity)

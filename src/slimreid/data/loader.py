@@ -15,6 +15,7 @@ from slimreid.data.batches import ModalBatch
 from slimreid.data.dataset import LoadedSample, ReIDDataset
 from slimreid.data.label_encoder import LabelEncoder
 from slimreid.data.manifest import Manifest, Split, read_manifest
+from slimreid.data.sample_reader import stop_message
 from slimreid.data.sampler import IdentitySampler, SampleKey, SequentialSampler
 from slimreid.errors import ConfigError, DataError
 
@@ -67,9 +68,7 @@ class BatchLoader:
         for batch in self._loader:
             for index, message in batch.dropped:
                 if self.dataset.on_error == "raise":
-                    raise DataError(
-                        f"{message} (or leave it out: --skip-broken, in training data.on_error skip)"
-                    )
+                    raise DataError(stop_message(message))
                 if index not in self.dropped:
                     self.dropped[index] = message
                     logger.warning("sample dropped: %s", message)

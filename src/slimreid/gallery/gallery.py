@@ -12,16 +12,30 @@ import numpy as np
 
 from slimreid.gallery import editing
 from slimreid.gallery.answers import Answer, best_identities, best_rows, make_answers
+from slimreid.gallery.clusters import Proposal, propose
+from slimreid.gallery.concerns import Concern, find_concerns
+from slimreid.gallery.decisions.calibration import RATES, Calibration
 from slimreid.gallery.embedder import Embedder, check_model, describe_model
 from slimreid.gallery.enrolment.enrol import Enrolled, enrol_source
 from slimreid.gallery.enrolment.sources import Labels, Source, open_source
+from slimreid.gallery.errors import GalleryDamagedError
+from slimreid.gallery.exchange.transfer import Transferred, check_same_model, copy_store, take_in
+from slimreid.gallery.identification import (
+    Identification,
+    Probes,
+    calibrate_store,
+    decide,
+    rows_as_probes,
+)
 from slimreid.gallery.queries import Query, embed_query, feature_query
+from slimreid.gallery.reembedding import Reembedded, reembed
 from slimreid.gallery.store.contract import Store
-from slimreid.gallery.store.open import create_store, open_store
+from slimreid.gallery.store.open import create_store, open_or_create, open_store
 from slimreid.gallery.store.rows import Filter, LogEntry, ModelInfo, Row
 from slimreid.inference.load import load
 
 EVERYTHING = Filter()
+UNKNOWN = Filter(identities=[""])
 
 
 class Gallery:
@@ -164,6 +178,99 @@ class Gallery:
         details = {"queries": list(asked.sources or asked.names), "k": k, "identities": identities}
         self.store.note("search", self.by, sum(len(answer.matches) for answer in answers), details)
         return answers
+
+    def identify(
+        self, query: Query | Any, *, rate: float = RATES[0], which: Filter = EVERYTHING, pooled: bool = False
+    ) -> Sequence[Identification]:
+        """Who each query is: known, unsure, unknown, or undecided where the gallery is not calibrated.
+
+        `rate`: share of searches for strangers that may return anybody (FPIR). Others as in `search`.
+        """
+        asked = query if isinstance(query, Query) else self.query(query, pooled=pooled)
+        answers = decide(self.store, asked, rate, which)
+        known = sum(answer.decision.state == "known" for answer in answers)
+        details = {"queries": list(asked.sources or asked.names), "rate": rate}
+        self.store.note("identify", self.by, known, details)
+        return answers
+
+    def calibrate(
+        self,
+        probes: Probes | None = None,
+        *,
+        rates: Sequence[float] = RATES,
+        show_progress: bool | None = None,
+    ) -> Calibration:
+        """Find the thresholds for some rates of false positives, and keep them.
+
+        `probes`: samples of known identity to search for; None = the rows of the gallery, each of them as a
+        search among the others, without identities that the model was trained on.
+        """
+        if probes is None:
+            trained = getattr(self.model, "identities", ())
+            probes = rows_as_probes(self.store, trained)
+        return calibrate_store(self.store, probes, self.by, rates=rates, show_progress=show_progress)
+
+    def check(self, which: Filter = EVERYTHING, show_progress: bool | None = None) -> Sequence[Concern]:
+        """Rows that should be looked at; raises `GalleryDamagedError` where the store is not whole."""
+        if faults := self.store.check():
+            raise GalleryDamagedError(f"{self.store.place}: {faults[0]} ({len(faults)} faults)")
+        return find_concerns(self.store, which, show_progress)
+
+    def cluster(
+        self, which: Filter = UNKNOWN, *, rate: float = RATES[0], threshold: float | None = None
+    ) -> Proposal:
+        """Propose identities, by default for rows that have none; `assign` takes the proposal."""
+        return propose(self.store, which, rate, threshold)
+
+    def export(self, path: Path | str, which: Filter = EVERYTHING, *, overwrite: bool = False) -> int:
+        """Write rows into a Parquet file; how many."""
+        from slimreid.gallery.exchange.parquet import write_parquet
+
+        count = write_parquet(self.store, Path(path), which, overwrite)
+        self.store.note("export", self.by, count, {"to": str(path)})
+        return count
+
+    def import_(self, paths: Sequence[Path | str]) -> Transferred:
+        """Take in the rows of Parquet files that are not there yet."""
+        from slimreid.gallery.exchange.parquet import read_header, read_parquet
+
+        files = [Path(path) for path in paths]
+        settings: dict[str, str] = {}
+        for path in files:
+            model, found = read_header(path)
+            check_same_model(self.store, model, str(path))
+            settings |= found
+        chunks = (chunk for path in files for chunk in read_parquet(path))
+        return take_in(self.store, chunks, "import", self.by, settings)
+
+    def copy(self, place: Path | str) -> Transferred:
+        """Copy everything but the log into another gallery, made if it is not there, and compare both."""
+        target = open_or_create(place, self.info)
+        try:
+            return copy_store(self.store, target, self.by)
+        finally:
+            target.close()
+
+    def reembed(
+        self,
+        model: Embedder | Path | str,
+        *,
+        feature: str | None = None,
+        drop_missing: bool = False,
+        show_progress: bool | None = None,
+    ) -> Reembedded:
+        """Compute all features anew with another model and use these from then on."""
+        loaded = load(model) if isinstance(model, (str, Path)) else model
+        done = reembed(
+            self.store,
+            loaded,
+            self.by,
+            feature=feature,
+            drop_missing=drop_missing,
+            show_progress=show_progress,
+        )
+        self._model = loaded
+        return done
 
     def list(self) -> dict[str, int]:
         """Identity -> its rows, '' for rows without identity, by name."""

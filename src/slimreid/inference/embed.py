@@ -4,50 +4,43 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from PIL import Image
-from torch import Tensor
 
-from slimreid.data.augment.transforms import TestTransform, resize
-from slimreid.data.batches import ModalBatch
-from slimreid.data.dataset import check_aligned
-from slimreid.data.images.pixels import ImageLike, as_pixels
+from slimreid.data.image_batch import ImageBatch, join_samples
+from slimreid.data.images.normalise import Floats, check_aligned, normalise
+from slimreid.data.images.pixels import ImageLike, as_pixels, is_tensor
+from slimreid.data.images.resize import resize
 from slimreid.data.manifest import ImageRef
-from slimreid.devices import usable_precision
 from slimreid.errors import ConfigError, DataError, ModelError, SlimReIDWarning
-from slimreid.inference.batches import check_finite, check_kind, embed_batches, memory_explained
-from slimreid.inference.model_file import ModelCard
+from slimreid.inference.checks import check_finite, memory_explained
+from slimreid.inference.kinds import check_kind, join_branches
+from slimreid.inference.model_card import ModelCard
 from slimreid.modalities import find_modality
-from slimreid.models.reid_model import BOTH, ReIDModel
 from slimreid.progress import progress
+
+if TYPE_CHECKING:
+    from slimreid.inference.loaded_model import LoadedModel
 
 Column: TypeAlias = "ImageLike | Sequence[ImageLike | None] | None"
 Images: TypeAlias = "Column | Mapping[str, Column] | Sequence[Mapping[str, ImageLike | None]]"
 
 
-def embed(
-    model: ReIDModel,
-    card: ModelCard,
+def embed_images(
+    loaded: LoadedModel,
     images: Images,
     *,
-    feature: str = BOTH,
+    feature: str,
     cameras: Sequence[str | None] | None = None,
     batch: int | None = None,
     show_progress: bool | None = None,
-) -> Tensor:
-    """L2-normalised embeddings (B, D), float32 on CPU, of B samples.
-
-    `images`: {modality: one image or a list of B}, with None for what a sample lacks; a list of B dicts
-    {modality: image}; or, for a model of one modality, an image or a list of them. An image is a path, PIL
-    image, array or tensor (see `slimreid.data.images.pixels`). `cameras`: B names, if the model knows
-    cameras. Reads and embeds `batch` samples at a time. Raises `DataError` or `ModelError` naming the item.
-    """
+) -> Floats:
+    """L2-normalised embeddings (B, D) of B samples; see `LoadedModel.embed`."""
+    card = loaded.card
     samples = as_samples(images, card.modalities)
-    check_kind(feature, tuple(model.sizes))
+    check_kind(feature, tuple(loaded.sizes))
     if cameras is not None and len(cameras) != len(samples):
         raise DataError(f"{len(cameras)} cameras for {len(samples)} samples; give one for each")
     number = {name: i for i, name in enumerate(card.cameras)}
@@ -55,20 +48,17 @@ def embed(
     size = card.config.batch.test if batch is None else batch
     if size < 1:
         raise ConfigError(f"batch must be at least 1, not {size}")
-    device = next(model.parameters()).device
-    precision = usable_precision(card.config.train.precision, device)
     starts = range(0, len(samples), size)
     show = show_progress if len(starts) > 1 or show_progress else False
-    bar = progress(starts, "embedding images", show=show)
-    batches = (_make_batch(card, samples[at : at + size], camera[at : at + size], at) for at in bar)
-    parts = [torch.zeros(0, model.sizes[feature])]
+    parts = [np.zeros((0, loaded.sizes[feature]), np.float32)]
     with warnings.catch_warnings(), memory_explained(size):
         warnings.simplefilter("ignore", SlimReIDWarning)  # an unknown camera is what the caller asked for
-        for found in embed_batches(model, batches, device, precision):
-            features = F.normalize(found.features[feature].float()).cpu()
-            check_finite(features, [f"sample {number}" for number in found.batch.index.tolist()])
+        for at in progress(starts, "embedding images", show=show):
+            seen = _make_batch(card, samples[at : at + size], camera[at : at + size], at)
+            features = join_branches(loaded.features(seen), feature)
+            check_finite(features, [f"sample {number}" for number in seen.index.tolist()])
             parts.append(features)
-    return torch.cat(parts)
+    return np.concatenate(parts)
 
 
 def as_samples(images: Images, modalities: Sequence[str]) -> list[dict[str, ImageLike]]:
@@ -108,7 +98,7 @@ def as_samples(images: Images, modalities: Sequence[str]) -> list[dict[str, Imag
 
 def _as_list(column: Any) -> list[Any]:
     """The entries of a column: a single image is one, a stack (B, ...) of arrays or tensors is B."""
-    if isinstance(column, (np.ndarray, Tensor)):
+    if isinstance(column, np.ndarray) or is_tensor(column):
         return list(column) if column.ndim == 4 else [column]
     if isinstance(column, (list, tuple)):
         return list(column)
@@ -124,42 +114,33 @@ def _known(name: str, modalities: Sequence[str]) -> str:
 
 def _make_batch(
     card: ModelCard, samples: Sequence[Mapping[str, ImageLike]], cameras: Sequence[int], start: int
-) -> ModalBatch:
+) -> ImageBatch:
     """Read, resize and normalise some samples as a dataset does; `start` is the number of the first."""
-    config = card.config
-    size = config.transforms.size
-    transform = TestTransform(config.transforms)
-    at_least = size if config.data.scaled_decode else None
-    B, names = len(samples), card.modalities
-    images = {name: torch.zeros(B, 3, *size) for name in names}
-    present = torch.zeros(B, len(names), dtype=torch.bool)
-    for b, sample in enumerate(samples):
-        labels = {name: _label(image, name, start + b) for name, image in sample.items()}
-        pixels = {}
-        for name, image in sample.items():
-            window = (config.data.windows or {}).get(name)
-            try:
-                pixels[name] = as_pixels(image, window, at_least)
-            except DataError as error:
-                raise DataError(f"sample {start + b}, '{name}': {error}") from None
-        check_aligned(pixels, labels)
-        resized = {name: resize(p, size, transform.mode) for name, p in pixels.items()}
-        for name, tensor in transform(resized).items():
-            images[name][b] = tensor
-            present[b, names.index(name)] = True
-    number = torch.arange(start, start + B)
-    return ModalBatch(
-        images=images,
-        present=present,
-        identity=number,
-        camera=torch.tensor(cameras, dtype=torch.int64),
-        scene=torch.full((B,), -1),
-        index=number,
-        paths=({},) * B,
-    )
+    numbers = range(start, start + len(samples))
+    shown = [_show(card, sample, number) for sample, number in zip(samples, numbers, strict=True)]
+    return join_samples(shown, card.modalities, card.config.transforms.size, cameras, numbers)
 
 
-def _label(image: ImageLike, name: str, number: int) -> str:
+def _show(card: ModelCard, sample: Mapping[str, ImageLike], number: int) -> dict[str, Floats]:
+    """The images of a sample as the model sees them, each (3, H, W)."""
+    data, transforms = card.config.data, card.config.transforms
+    size = transforms.size
+    pixels = {}
+    for name, image in sample.items():
+        window = (data.windows or {}).get(name)
+        try:
+            pixels[name] = as_pixels(image, window, size if data.scaled_decode else None)
+        except DataError as error:
+            raise DataError(f"sample {number}, '{name}': {error}") from None
+    check_aligned(pixels, {name: _label(image, number) for name, image in sample.items()})
+    return {
+        name: normalise(resize(image, size, transforms.test_resize), transforms.mean, transforms.std)
+        for name, image in pixels.items()
+    }
+
+
+def _label(image: ImageLike, number: int) -> str:
     if isinstance(image, ImageRef):
         return image.path
-    return f"sample {number}" if isinstance(image, (Image.Image, np.ndarray, Tensor)) else f"{image}"
+    in_memory = isinstance(image, (Image.Image, np.ndarray)) or is_tensor(image)
+    return f"sample {number}" if in_memory else f"{image}"

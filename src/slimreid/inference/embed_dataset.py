@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from slimreid.config.model import BOTH
 from slimreid.data.importing.unlabelled_folder import open_folder
 from slimreid.data.manifest import MANIFEST_NAME, Split
 from slimreid.errors import ConfigError, DataError
 from slimreid.files import IMAGE_SUFFIXES, require_utf8
-from slimreid.inference.batches import check_finite, check_kind
+from slimreid.inference.checks import check_finite
 from slimreid.inference.embedding_files import Embeddings
 from slimreid.inference.features.data import ModelData, camera_numbers, describe_data, open_data
 from slimreid.inference.features.extract import Extraction, extract_features
-from slimreid.inference.load import LoadedModel
-from slimreid.models.reid_model import BOTH
+from slimreid.inference.kinds import check_kind
+from slimreid.inference.loaded_model import LoadedModel
 
 
 def open_images(loaded: LoadedModel, path: Path, modality: str | None = None) -> tuple[ModelData, str]:
@@ -52,7 +53,7 @@ def embed_dataset(
     is not there, `DataError` for a broken file, when nothing is left, or for features with NaN or infinity.
     """
     extraction = extraction or Extraction()
-    check_kind(feature, tuple(loaded.model.sizes))
+    check_kind(feature, tuple(loaded.sizes))
     manifest = data.manifest
     subset = tuple(m for m in manifest.modalities if modalities is None or m in modalities)
     absent = [m for m in modalities or () if m not in manifest.modalities]

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor
+from safetensors.numpy import save
 
 from slimreid import __version__
 from slimreid.errors import ConfigError, DataError
 from slimreid.files import refuse_existing, write_new
-from slimreid.inference.model_file import checksum
+from slimreid.inference.kinds import Floats
+from slimreid.inference.model_header import checksum
 from slimreid.inference.similarity import Similarity
 
 FORMAT = 2
@@ -31,7 +30,7 @@ _COLUMNS = ("identities", "cameras", "scenes", "splits", "paths")
 class Embeddings:
     """L2-normalised features of R samples, and what they are of."""
 
-    features: Tensor
+    features: Floats
     """(R, D) float32."""
     feature: str
     """Kind: original, slimmed, fused or both."""
@@ -54,7 +53,7 @@ class Embeddings:
     """What the pixels are, if the manifest says so."""
 
     def __post_init__(self) -> None:
-        if self.features.ndim != 2 or self.features.dtype != torch.float32:
+        if self.features.ndim != 2 or self.features.dtype != np.float32:
             raise DataError(f"features must be float32 (R, D), not {tuple(self.features.shape)}")
         for name in _COLUMNS:
             if len(getattr(self, name)) != len(self.features):
@@ -108,9 +107,9 @@ def write_embeddings(path: Path, embeddings: Embeddings, overwrite: bool = True)
     Raises `DataError` where other content would be replaced and `overwrite` is False.
     """
     similarity = embeddings.similarity
-    tensors = {_FEATURES: embeddings.features.contiguous()}
+    arrays = {_FEATURES: np.ascontiguousarray(embeddings.features)}
     if similarity.impostors is not None:
-        tensors[_IMPOSTORS] = torch.from_numpy(similarity.impostors)
+        arrays[_IMPOSTORS] = np.ascontiguousarray(similarity.impostors)
     names = [n for n in Embeddings.__dataclass_fields__ if n not in (_FEATURES, "similarity")]
     header: dict[str, Any] = {
         "format": FORMAT,
@@ -119,8 +118,8 @@ def write_embeddings(path: Path, embeddings: Embeddings, overwrite: bool = True)
         "similarity": {"modalities": similarity.modalities, "blocks": similarity.blocks},
     }
     header = json.loads(json.dumps(header))  # as it will be read back: tuples become lists
-    header["checksum"] = checksum(header, tensors)
-    content = save(tensors, metadata={_HEADER: json.dumps(header, ensure_ascii=False)})
+    header["checksum"] = checksum(header, arrays)
+    content = save(arrays, metadata={_HEADER: json.dumps(header, ensure_ascii=False)})
     return write_new(path, content, overwrite)
 
 
@@ -128,14 +127,14 @@ def read_embeddings(path: Path | str) -> Embeddings:
     """Read embeddings back; raises `DataError` naming the file if it is not one or is damaged."""
     path = Path(path)
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path, framework="np") as file:
             text = (file.metadata() or {}).get(_HEADER)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; make it with 'slimreid embed'") from None
     except (SafetensorError, OSError) as error:
         raise DataError(f"{path}: not a readable safetensors file ({error})") from None
-    if text is None or _FEATURES not in tensors:
+    if text is None or _FEATURES not in arrays:
         raise DataError(f"{path}: not a file of embeddings; make one with 'slimreid embed'")
     try:
         header = json.loads(text)
@@ -143,17 +142,16 @@ def read_embeddings(path: Path | str) -> Embeddings:
             raise DataError(f"written by SlimReID {header['slimreid']}, which is newer; update SlimReID")
         if header["format"] != FORMAT:
             raise DataError("embeddings of an older format; make them again with 'slimreid embed'")
-        if checksum(header, tensors) != header["checksum"]:
+        if checksum(header, arrays) != header["checksum"]:
             raise DataError("damaged: it does not match its checksum; make it again")
         values: dict[str, Any] = {name: tuple(header[name]) for name in (*_COLUMNS, "modalities")}
         values |= {name: header[name] for name in ("feature", "fingerprint", "root", "origin")}
-        impostors = tensors.get(_IMPOSTORS)
         similarity = Similarity(
             tuple(header["similarity"]["modalities"]),
             tuple(map(tuple, header["similarity"]["blocks"])),
-            None if impostors is None else impostors.numpy(),
+            arrays.get(_IMPOSTORS),
         )
-        return Embeddings(features=tensors[_FEATURES], similarity=similarity, **values)
+        return Embeddings(features=arrays[_FEATURES], similarity=similarity, **values)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path}: its header is damaged ({error!r}); make it again") from None
     except DataError as error:

@@ -2,96 +2,41 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from slimreid import __version__
-from slimreid.backbones.weight_files import is_torch_file
-from slimreid.config import Config
-from slimreid.config.files import config_from_dict
-from slimreid.errors import ConfigError, ModelError
+from slimreid.errors import ModelError
 from slimreid.files import atomic_write
-
-MODEL_NAME = "model.safetensors"
-FORMAT = 2
-_HEADER = "slimreid"
-_IMPOSTORS = "impostors."
-
-CHOSEN_ON_TEST = "the checkpoint was chosen on the test set, so its figures are too good"
-"""What every result of such a model must say."""
-
-
-@dataclass(frozen=True)
-class ModelCard:
-    """What a model file says about its weights."""
-
-    config: Config
-    """All options of the run it comes from."""
-    modalities: tuple[str, ...]
-    """Modalities of the model, in order."""
-    identities: tuple[str, ...]
-    """Names of the training identities, in the order of the classes."""
-    cameras: tuple[str, ...]
-    """Names of the training cameras, in the order of the camera embedding."""
-    epoch: int
-    """Epochs of training behind these weights."""
-    select_on: str
-    """How the checkpoint was chosen: on `val`, on `test`, or `last` = not chosen."""
-    protocol: str = "camera"
-    """Evaluation protocol of the data."""
-    origin: str = ""
-    """What the pixels were, if the manifest says so, e.g. 'real rgb, simulated nir/tir'."""
+from slimreid.inference.kinds import Floats
+from slimreid.inference.model_card import ModelCard
+from slimreid.inference.model_header import FORMAT, HEADER, IMPOSTORS, checksum, digest, read_header
 
 
 def fingerprint(state: Mapping[str, Tensor]) -> str:
     """SHA-256 over names, types, shapes and values of tensors, whatever their order."""
-    digest = hashlib.sha256()
-    for name in sorted(state):
-        tensor = state[name].detach().cpu().contiguous()
-        digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
-    return digest.hexdigest()
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+    return digest((n, str(t.dtype), tuple(t.shape), _bytes(t)) for n, t in tensors.items())
 
 
-def feature_fingerprint(card: ModelCard, weights: str, precision: str) -> str:
-    """SHA-256 over all that decides the features of an image: weights, precision and preprocessing.
-
-    Features of two models may be compared if and only if they agree in this.
-    """
-    data, transforms = card.config.data, card.config.transforms
-    content = [
-        weights,
-        precision,
-        card.modalities,
-        [transforms.size, transforms.mean, transforms.std, transforms.test_resize],
-        [data.windows, data.scaled_decode],
-    ]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def checksum(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 over a header, except its own `checksum`, and tensors: all that is read back of a file."""
-    plain = {name: value for name, value in header.items() if name != "checksum"}
-    text = json.dumps(plain, sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(f"{text}\0{fingerprint(tensors)}".encode()).hexdigest()
+def _bytes(tensor: Tensor) -> Any:
+    """The bytes of a tensor, whatever its type: numpy does not know bfloat16."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b""
 
 
 def write_model(
     path: Path,
     state: Mapping[str, Tensor],
     card: ModelCard,
-    impostors: Mapping[str, NDArray[np.float32]] | None = None,
+    impostors: Mapping[str, Floats] | None = None,
 ) -> str:
     """Write a model file atomically and return its fingerprint; the same input gives the same bytes.
 
@@ -99,13 +44,14 @@ def write_model(
     """
     tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
     print_ = fingerprint(tensors)
-    extra = {f"{_IMPOSTORS}{kind}": torch.from_numpy(table) for kind, table in (impostors or {}).items()}
+    extra = {f"{IMPOSTORS}{kind}": table for kind, table in (impostors or {}).items()}
     header = {"format": FORMAT, "slimreid": __version__, "fingerprint": print_, **asdict(card)}
     # As JSON gives it back: tuples become lists.
     header = json.loads(json.dumps(header))
     header["checksum"] = checksum(header, extra)
+    tables = {name: torch.from_numpy(table) for name, table in extra.items()}
     # One entry only: the order of several would change from run to run.
-    content = save({**tensors, **extra}, metadata={_HEADER: json.dumps(header, ensure_ascii=False)})
+    content = save({**tensors, **tables}, metadata={HEADER: json.dumps(header, ensure_ascii=False)})
     with atomic_write(path) as file:
         file.write(content)
     return print_
@@ -113,101 +59,13 @@ def write_model(
 
 def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Weights and header of a model file; raises `ModelError` if it is not one or is damaged."""
-    header, state = _read(path, weights=True)
+    header = read_header(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = [name for name in file.keys() if not name.startswith(IMPOSTORS)]  # noqa: SIM118
+            state = {name: file.get_tensor(name) for name in names}
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path}: not a readable safetensors file ({error})") from None
     if fingerprint(state) != header["fingerprint"]:
         raise ModelError(f"{path}: the weights do not match their fingerprint; the file is damaged")
     return state, header
-
-
-def read_card(path: Path) -> tuple[ModelCard, str]:
-    """What a model file says about its weights, and their fingerprint, without reading them.
-
-    Raises `ModelError` if it is not a model file or its header is damaged.
-    """
-    header, _ = _read(path, weights=False)
-    return card_from_header(path, header), header["fingerprint"]
-
-
-def _read(path: Path, *, weights: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Header of a model file and, if asked for, its tensors."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            names = list(file.keys())
-            extra = {name: file.get_tensor(name) for name in names if name.startswith(_IMPOSTORS)}
-            state = {name: file.get_tensor(name) for name in names if weights and name not in extra}
-    except FileNotFoundError:
-        raise ModelError(f"{path}: no such model file") from None
-    except (SafetensorError, OSError) as error:
-        if is_torch_file(path):
-            raise ModelError(
-                f"{path}: a PyTorch checkpoint, not a model of SlimReID; turn one of DeMo into a run with "
-                f"'slimreid import-demo CONFIG.yml {path} --out RUN'; backbone weights go to model.pretrained"
-            ) from None
-        raise ModelError(f"{path}: not a readable safetensors file ({error})") from None
-    if _HEADER not in metadata:
-        raise ModelError(
-            f"{path}: safetensors without SlimReID's header; backbone weights go to model.pretrained"
-        )
-    header = _header(path, metadata[_HEADER])
-    if checksum(header, extra) != header.get("checksum"):
-        raise ModelError(f"{path}: its header does not match its checksum; copy or download the file again")
-    header["impostors"] = {name.removeprefix(_IMPOSTORS): table.numpy() for name, table in extra.items()}
-    return header, state
-
-
-def _header(path: Path, text: str) -> dict[str, Any]:
-    """Read and check the header; raises `ModelError` if it is damaged or of a newer version."""
-    damaged = f"{path}: its header is damaged"
-    try:
-        header = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{damaged} ({error}); copy or download the file again") from None
-    number = header.get("format") if isinstance(header, dict) else None
-    if not isinstance(number, int):
-        raise ModelError(f"{damaged}: no 'format'; copy or download the file again")
-    if number != FORMAT:
-        age, cure = ("newer", "update SlimReID") if number > FORMAT else ("older", "train the model again")
-        raise ModelError(f"{path}: written by SlimReID {header.get('slimreid')}, which is {age}; {cure}")
-    for name, kind in _KINDS.items():
-        if not isinstance(header.get(name), kind):
-            raise ModelError(f"{damaged}: '{name}' is {header.get(name)!r}; copy or download the file again")
-    found: dict[str, Any] = header
-    return found
-
-
-_KINDS: dict[str, type] = {
-    "fingerprint": str,
-    "config": dict,
-    "modalities": list,
-    "identities": list,
-    "cameras": list,
-    "epoch": int,
-    "select_on": str,
-}
-"""What every header must hold."""
-
-
-def card_from_header(path: Path, header: Mapping[str, Any]) -> ModelCard:
-    """The card in the header of a model file; raises `ModelError` for options this version does not know."""
-    values = {name: header[name] for name in ModelCard.__dataclass_fields__ if name in header}
-    for name in ("modalities", "identities", "cameras"):
-        values[name] = tuple(values[name])
-    try:
-        values["config"] = config_from_dict(header["config"])
-    except ConfigError as error:
-        raise ModelError(f"{path}: its options do not fit this SlimReID: {error}") from None
-    return ModelCard(**values)
-
-
-def find_model(path: Path | str) -> Path:
-    """The model file meant by `path`: the file itself, or the one in a run's or checkpoint's folder."""
-    path = Path(path)
-    if path.is_dir():
-        inside = path / MODEL_NAME
-        if not inside.is_file():
-            raise ModelError(f"{path}: no {MODEL_NAME} in this folder; give a model file or a finished run")
-        return inside
-    if not path.is_file():
-        raise ModelError(f"{path}: no such model; give a {MODEL_NAME} or the folder of a run")
-    return path

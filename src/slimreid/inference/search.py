@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from slimreid.config.model import BOTH
 from slimreid.data.importing.modality_names import read_name, unclear_message
 from slimreid.data.manifest import MANIFEST_NAME, ImageRef, Manifest, Sample
 from slimreid.errors import ConfigError, DataError
@@ -18,9 +19,8 @@ from slimreid.inference.embed_dataset import embed_dataset, open_images
 from slimreid.inference.embedding_files import SUFFIX, Embeddings, read_embeddings
 from slimreid.inference.features.data import ModelData
 from slimreid.inference.features.extract import Extraction
-from slimreid.inference.load import LoadedModel
+from slimreid.inference.loaded_model import LoadedModel
 from slimreid.modalities import RGB, canonical
-from slimreid.models.reid_model import BOTH
 
 
 @dataclass(frozen=True)

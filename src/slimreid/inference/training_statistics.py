@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from slimreid.data.batches import ModalBatch
 from slimreid.data.manifest import Sample
 from slimreid.devices import Precision
-from slimreid.inference.batches import Subset, check_kind, embed_batches, feature_kinds
+from slimreid.inference.batches import embed_batches
+from slimreid.inference.kinds import Subset, check_kind, feature_kinds
 from slimreid.inference.similarity import Similarity, fit_impostors
 from slimreid.modalities import all_subsets
 from slimreid.models.reid_model import BOTH, ORIGINAL, ReIDModel
@@ -61,11 +62,17 @@ def training_statistics(
     kinds = feature_kinds(model)
     features: list[dict[str, list[Floats]]] = [defaultdict(list) for _ in subsets]
     identities: list[list[NDArray[np.int64]]] = [[] for _ in subsets]
-    for found in embed_batches(model, batches, device, precision, subsets):
-        whole = found.batch.present.sum(dim=1) == len(subsets[found.subset])
-        for kind in kinds:
-            features[found.subset][kind].append(found.features[kind][whole].float().cpu().numpy())
-        identities[found.subset].append(found.batch.identity[whole].cpu().numpy())
+    for whole in batches:
+        images, who_is = whole.to_images(), whole.identity.cpu().numpy()
+        for number, subset in enumerate(subsets):
+            rows = np.flatnonzero(images.presence_of(subset).all(axis=1))
+            if not len(rows):
+                continue
+            shown = images.take(rows, subset)
+            (found,) = embed_batches(model, [ModalBatch.from_images(shown)], device, precision)
+            for kind in kinds:
+                features[number][kind].append(found.features[kind].float().cpu().numpy())
+            identities[number].append(who_is[rows])
     who = [np.concatenate(parts) if parts else np.zeros(0, np.int64) for parts in identities]
     tables = {}
     for kind in kinds:

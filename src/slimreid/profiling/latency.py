@@ -6,9 +6,11 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from slimreid.data.image_batch import ImageBatch
 from slimreid.errors import ConfigError
 from slimreid.models.reid_model import ReIDModel
 
@@ -67,6 +69,18 @@ def random_batch(model: ReIDModel, batch: int, seed: int = 0) -> tuple[dict[str,
     size = (batch, 3, *model.backbone.image_size)
     images = {name: torch.randn(size, generator=generator).to(device) for name in model.modalities}
     return images, torch.zeros(batch, dtype=torch.int64, device=device)
+
+
+def noise_images(modalities: Sequence[str], size: tuple[int, int], batch: int, seed: int = 0) -> ImageBatch:
+    """`batch` samples of noise in all modalities, for any model in use."""
+    rng = np.random.default_rng(seed)
+    shape = (batch, 3, *size)
+    return ImageBatch(
+        {name: rng.standard_normal(shape, dtype=np.float32) for name in modalities},
+        np.ones((batch, len(modalities)), np.bool_),
+        np.zeros(batch, np.int64),
+        np.arange(batch),
+    )
 
 
 def embedder(model: ReIDModel, images: Mapping[str, Tensor], cameras: Tensor) -> Callable[[], object]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from slimreid.errors import ConfigError
+from slimreid.inference.exported_model import ExportedModel
+from slimreid.inference.trained_model import architecture
 from slimreid.models.reid_model import ReIDModel
 from slimreid.profiling.cost import ModelSummary, summarise
-from slimreid.profiling.latency import Rounds, embedder, measure_interleaved, random_batch
+from slimreid.profiling.latency import Rounds, embedder, measure_interleaved, noise_images, random_batch
 from slimreid.profiling.memory import peak_tensor_bytes
 
 
@@ -29,8 +32,8 @@ class BatchProfile:
     samples_per_second: float
     images_per_second: float
     """A sample has one image per modality."""
-    peak_bytes: int
-    """Most bytes of tensors at once, besides weights and inputs."""
+    peak_bytes: int | None
+    """Most bytes of tensors at once, besides weights and inputs; None where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,10 @@ class Profile:
     threads: int
     repeats: int
     torch: str = torch.__version__
+    engine: str = "torch"
+    """What runs the model."""
+    precision: str = "fp32"
+    """Number format of the forward pass."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -67,8 +74,7 @@ def profile_model(
 
     Raises `ConfigError` for no batch size, or one below 1.
     """
-    if not batches or min(batches) < 1:
-        raise ConfigError(f"batch sizes must be at least 1, not {', '.join(map(str, batches)) or 'none'}")
+    _check_batches(batches)
     was_training = model.training
     model.eval()
     try:
@@ -90,15 +96,51 @@ def profile_model(
         model.train(was_training)
 
 
+def profile_exported(
+    loaded: ExportedModel, batches: Sequence[int], repeats: int = 20, rounds: Rounds = iter
+) -> Profile:
+    """Measure an exported model with all its modalities at the given batch sizes, in turn.
+
+    Parameters and multiply-adds are those of the model it came from. Raises `ConfigError` as `profile_model`.
+    """
+    _check_batches(batches)
+    names, size = loaded.modalities, loaded.config.transforms.size
+    passes = {str(batch): partial(loaded.features, noise_images(names, size, batch)) for batch in batches}
+    seconds = measure_interleaved(passes, repeats, rounds=rounds)
+    return Profile(
+        summary=summarise(architecture(loaded)),
+        weight_bytes=loaded.weight_bytes,
+        batches=tuple(_times(batch, len(names), seconds[str(batch)]) for batch in batches),
+        modalities=names,
+        image_size=size,
+        device="cpu",
+        threads=loaded.engine.threads,
+        repeats=repeats,
+        engine="onnxruntime",
+        precision=loaded.exported.precision,
+    )
+
+
+def _check_batches(batches: Sequence[int]) -> None:
+    if not batches or min(batches) < 1:
+        raise ConfigError(f"batch sizes must be at least 1, not {', '.join(map(str, batches)) or 'none'}")
+
+
 def _batch_profile(model: ReIDModel, batch: int, seconds: Sequence[float]) -> BatchProfile:
     images, cameras = random_batch(model, batch)
-    p50, p95 = (float(value) for value in np.quantile(seconds, [0.5, 0.95]))
     known = [*model.parameters(), *model.buffers(), *images.values(), cameras]
+    peak = peak_tensor_bytes(embedder(model, images, cameras), known)
+    return replace(_times(batch, len(model.modalities), seconds), peak_bytes=peak)
+
+
+def _times(batch: int, modalities: int, seconds: Sequence[float]) -> BatchProfile:
+    """What the repetitions say of a batch of samples with so many modalities each."""
+    p50, p95 = (float(value) for value in np.quantile(seconds, [0.5, 0.95]))
     return BatchProfile(
         batch=batch,
         p50=p50,
         p95=p95,
         samples_per_second=batch / p50,
-        images_per_second=batch * len(model.modalities) / p50,
-        peak_bytes=peak_tensor_bytes(embedder(model, images, cameras), known),
+        images_per_second=batch * modalities / p50,
+        peak_bytes=None,
     )

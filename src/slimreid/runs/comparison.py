@@ -13,7 +13,7 @@ import numpy as np
 
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.bootstrap import Interval, PairedDifference, bootstrap_map, paired_bootstrap
-from slimreid.inference.model_file import CHOSEN_ON_TEST
+from slimreid.inference.model_card import CHOSEN_ON_TEST
 from slimreid.models.reid_model import BOTH
 from slimreid.runs.record import QueryPrecisions, RunRecord, check_same_data
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from slimreid.config import Config
 from slimreid.config.files import CONFIG_NAME, load_config
-from slimreid.inference.model_file import MODEL_NAME
+from slimreid.inference.model_header import MODEL_NAME
 from slimreid.runs.history import EpochTime, read_metrics, read_selection, read_timing
 from slimreid.runs.starts import Start, read_starts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ from slimreid.evaluation.reports.evaluate import (
 )
 from slimreid.evaluation.reports.freshness import evaluation_key
 from slimreid.evaluation.reports.writing import RANKS, write_evaluation
-from slimreid.inference.batches import feature_kinds
 from slimreid.inference.features.data import ModelData, open_data
 from slimreid.inference.features.extract import Extraction
+from slimreid.inference.kinds import feature_kinds
 from slimreid.inference.load import LoadedModel, load
+from slimreid.inference.trained_model import architecture
 from slimreid.profiling.cost import summarise
-from slimreid.profiling.latency import Rounds, embedder, measure_interleaved, medians, random_batch
+from slimreid.profiling.latency import Rounds, measure_interleaved, medians, noise_images
 from slimreid.runs.folder import RunFolder
 from slimreid.runs.history import selection_summary
 from slimreid.runs.identity import deciding_options, options_hash
@@ -70,7 +72,7 @@ def _is_fresh(found: Evaluation, loaded: LoadedModel, data: ModelData) -> bool:
 def _is_complete(found: Evaluation, loaded: LoadedModel, missing: bool) -> bool:
     """Whether an evaluation has all that tables and reports show."""
     has_ranks = found.scores.result.top_index.shape[1] > 0
-    kinds = set(feature_kinds(loaded.model)) <= set(found.features)
+    kinds = set(feature_kinds(loaded)) <= set(found.features)
     return has_ranks and kinds and (bool(found.missing) or not missing)
 
 
@@ -92,7 +94,7 @@ def run_record(
     run = RunFolder.of_model(loaded.path)
     starts = run.starts()
     evaluation = fresh_evaluation(loaded, missing=missing)
-    summary = summarise(loaded.model)
+    summary = summarise(architecture(loaded))
     options = deciding_options(loaded.config)
     name = name or path.as_posix()
     return RunRecord(
@@ -152,7 +154,8 @@ def measure_speeds(
 ) -> dict[str, float]:
     """Images per second of each model, forward passes on noise taking turns; medians."""
     cases: dict[str, Callable[[], object]] = {
-        name: embedder(loaded.model, *random_batch(loaded.model, batch)) for name, loaded in models.items()
+        name: partial(loaded.features, noise_images(loaded.modalities, loaded.config.transforms.size, batch))
+        for name, loaded in models.items()
     }
     seconds = medians(measure_interleaved(cases, repeats, rounds=rounds))
     return {name: batch * len(models[name].modalities) / seconds[name] for name in models}

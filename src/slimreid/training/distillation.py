@@ -17,8 +17,9 @@ from slimreid.data.batches import ModalBatch
 from slimreid.data.label_encoder import LabelEncoder
 from slimreid.devices import Precision, autocast
 from slimreid.errors import ConfigError, ModelError
-from slimreid.inference.load import LoadedModel, assemble
-from slimreid.inference.model_file import ModelCard, read_model
+from slimreid.inference.model_card import ModelCard
+from slimreid.inference.model_file import read_model
+from slimreid.inference.trained_model import TrainedModel, assemble
 from slimreid.models.reid_model import ORIGINAL, ReIDModel, ReIDOutput
 from slimreid.training.distributed.processes import Processes, on_main
 from slimreid.training.warm_start import find_source
@@ -154,7 +155,7 @@ class Distillation:
         return self.distance(student.view(B, S, -1), teacher.view(B, S, -1), some)
 
 
-def load_teacher(path: str, device: torch.device, processes: Processes) -> LoadedModel:
+def load_teacher(path: str, device: torch.device, processes: Processes) -> TrainedModel:
     """The model that teaches, read by the main process alone; raises `ConfigError` when there is none."""
 
     def read() -> tuple[Path, dict[str, Tensor], dict[str, Any]]:

@@ -19,7 +19,7 @@ from slimreid.data.batches import ModalBatch
 from slimreid.data.loader import BatchLoader
 from slimreid.data.sampler import IdentitySampler
 from slimreid.errors import TrainingError
-from slimreid.inference.load import load_state
+from slimreid.inference.trained_model import load_state
 from slimreid.models.build import build_model
 from slimreid.training.callbacks.base import StepReport
 from slimreid.training.checkpoint.optimizer_state import flatten_optimizer, restore_optimizer

@@ -21,8 +21,9 @@ from slimreid.devices import check_precision
 from slimreid.errors import ConfigError
 from slimreid.evaluation.query_gallery import Part
 from slimreid.files import write_text
-from slimreid.inference.load import load_state
-from slimreid.inference.model_file import MODEL_NAME, read_model
+from slimreid.inference.model_file import read_model
+from slimreid.inference.model_header import MODEL_NAME
+from slimreid.inference.trained_model import load_state
 from slimreid.runs.folder import RunFolder
 from slimreid.runs.identity import dataset_fingerprint
 from slimreid.runs.lock import locked

@@ -10,7 +10,8 @@ from slimreid.config import Config
 from slimreid.data.label_encoder import LabelEncoder
 from slimreid.data.loader import eval_loader
 from slimreid.data.manifest import Manifest
-from slimreid.inference.model_file import CHOSEN_ON_TEST, ModelCard, card_from_header, read_model, write_model
+from slimreid.inference.model_card import CHOSEN_ON_TEST, ModelCard, card_from_header
+from slimreid.inference.model_file import read_model, write_model
 from slimreid.inference.training_statistics import choose_samples, training_statistics
 from slimreid.training.checkpoint.state import Best
 from slimreid.training.learner import Learner

@@ -4,10 +4,10 @@ import json
 import re
 from functools import partial
 
+import numpy as np
 import pytest
-import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.numpy import save_file
 
 from slimreid.data.manifest import read_manifest
 from slimreid.errors import DataError
@@ -39,7 +39,7 @@ def test_a_manifest_is_embedded_with_all_it_says(manifest, loaded, tmp_path, cap
     found = read_embeddings(out)
     data = open_data(loaded)
     samples = data.manifest.samples
-    assert torch.equal(found.features, extract_features(loaded, data)[NAMES].get("both"))
+    assert np.array_equal(found.features, extract_features(loaded, data)[NAMES].get("both"))
     assert (found.feature, found.modalities, found.fingerprint) == ("both", NAMES, loaded.fingerprint)
     assert found.identities == tuple(s.identity for s in samples)
     assert found.cameras == tuple(s.camera for s in samples)
@@ -68,7 +68,7 @@ def test_a_split_some_spectra_and_one_branch(manifest, loaded, tmp_path, capsys)
     assert found.paths == tuple({"nir": s.images["nir"].path} for s in kept)
     assert found.features.shape == (len(kept), loaded.model.sizes["slimmed"])
     reference = loaded.embed({"nir": [manifest.parent / p["nir"] for p in found.paths]}, feature="slimmed")
-    torch.testing.assert_close(found.features, reference, atol=1e-6, rtol=0)
+    np.testing.assert_allclose(found.features, reference, atol=1e-6, rtol=0)
     assert f"{len(queries) - len(kept)} of {len(queries)} samples left out" in " ".join(text.split())
 
 
@@ -88,7 +88,7 @@ def test_a_bare_folder_of_photos(manifest, loaded, tmp_path, capsys):
     assert code == 0, err
     found = read_embeddings(out)
     paths = [manifest.parent / "tir" / p["tir"] for p in found.paths]
-    torch.testing.assert_close(found.features, loaded.embed({"tir": paths}), atol=1e-6, rtol=0)
+    np.testing.assert_allclose(found.features, loaded.embed({"tir": paths}), atol=1e-6, rtol=0)
 
 
 def test_a_folder_with_spectra_and_a_model_that_knows_cameras(manifest, tmp_path, capsys):
@@ -103,7 +103,7 @@ def test_a_folder_with_spectra_and_a_model_that_knows_cameras(manifest, tmp_path
     found = read_embeddings(out)
     assert found.paths == ({"rgb": "rgb/1.png", "nir": "nir/1.png"},)
     reference = loaded.embed({"rgb": shots / "rgb" / "1.png", "nir": shots / "nir" / "1.png"})
-    torch.testing.assert_close(found.features, reference, atol=1e-6, rtol=0)
+    np.testing.assert_allclose(found.features, reference, atol=1e-6, rtol=0)
     assert "mean camera embedding" in " ".join(text.split())
 
 
@@ -177,7 +177,7 @@ def test_files_that_are_no_embeddings_are_refused(manifest, loaded, tmp_path, ca
         read_embeddings(loaded.path)
     with pytest.raises(DataError, match="no such file"):
         read_embeddings(tmp_path / "gone.safetensors")
-    features = torch.zeros(2, 3)
+    features = np.zeros((2, 3), np.float32)
     for header, message in (
         ({"format": 99, "slimreid": "9.9"}, "newer; update SlimReID"),
         ({"format": 1}, "of an older format"),

@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-import slimreid.data.dataset as dataset_module
+import slimreid.data.sample_reader as reader_module
 from slimreid.evaluation import KReciprocal
 from slimreid.evaluation.reports.evaluate import read_evaluation
 from slimreid.evaluation.reports.writing import sheets
-from slimreid.inference.model_file import CHOSEN_ON_TEST
+from slimreid.inference.model_card import CHOSEN_ON_TEST
 from support.commands import run_command
 from support.models import write_random_model
 from support.runs import write_set
@@ -64,8 +64,8 @@ def test_everything_is_printed_and_written(model, capsys, monkeypatch):
         assert f"{100 * matrix.map[0, 6]:.1f}" in markdown
 
     reads = []
-    real = dataset_module.read_images
-    monkeypatch.setattr(dataset_module, "read_images", lambda *a: (reads.append(a), real(*a))[1])
+    real = reader_module.read_images
+    monkeypatch.setattr(reader_module, "read_images", lambda *a: (reads.append(a), real(*a))[1])
     code, again, _ = run(model, "--missing", "all", "--rerank", capsys=capsys)
     assert code == 0
     assert again == out

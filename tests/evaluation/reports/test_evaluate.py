@@ -29,7 +29,7 @@ from slimreid.evaluation.reports.writing import chance_text, write_evaluation
 from slimreid.inference.features import data as data_module
 from slimreid.inference.features.data import open_data
 from slimreid.inference.features.extract import Extraction, Features, extract_features
-from slimreid.inference.model_file import CHOSEN_ON_TEST
+from slimreid.inference.model_card import CHOSEN_ON_TEST
 from slimreid.inference.similarity import Similarity, fit_impostors
 from slimreid.modalities import all_subsets
 from support.models import write_random_model
@@ -62,8 +62,8 @@ def by_hand(samples, features, kind, protocol, gallery_features=None):
         has = set(of_side.rows.tolist())
         rows[side] = [i for i, s in enumerate(samples) if s.split == side and i in has]
     vectors = {
-        "query": features.get(kind, torch.tensor(rows["query"])).tolist(),
-        "gallery": (gallery_features or features).get(kind, torch.tensor(rows["gallery"])).tolist(),
+        "query": features.get(kind, np.array(rows["query"])).tolist(),
+        "gallery": (gallery_features or features).get(kind, np.array(rows["gallery"])).tolist(),
     }
     shown = features.modalities, (gallery_features or features).modalities
     has = [
@@ -253,14 +253,14 @@ def test_a_dataset_with_unknown_cameras_and_fewer_spectra(tmp_path, manifest):
     mean = extract_features(loaded, data, options=Extraction(cameras="other"))[data.manifest.modalities].get(
         "original"
     )
-    assert not torch.allclose(known, mean, atol=1e-4)
+    assert not np.allclose(known, mean, atol=1e-4)
     embedding = loaded.model.backbone.camera_embedding
     with torch.no_grad():
         embedding.copy_(embedding.mean(dim=0, keepdim=True).expand_as(embedding))
     averaged = extract_features(loaded, data, options=Extraction(cameras="same"))[
         data.manifest.modalities
     ].get("original")
-    torch.testing.assert_close(averaged, mean)
+    np.testing.assert_allclose(averaged, mean, atol=1e-6)
 
 
 def test_cameras_of_the_own_data_are_known(tmp_path, manifest):
@@ -388,11 +388,11 @@ def test_a_mixed_gallery_is_not_sorted_by_what_was_seen(tmp_path):
         has = np.array([name in subset for name in NAMES])
         unit = blocks / np.linalg.norm(blocks, axis=2, keepdims=True)
         filled = np.where(has[:, None], unit, 0.1 * unit[:, has].mean(axis=1, keepdims=True))
-        branch = torch.from_numpy(filled.reshape(R, -1)).float()
-        present = torch.from_numpy(np.tile(has, (R, 1)))
-        features[subset] = Features(subset, {"original": branch}, torch.arange(R), present)
+        branch = filled.reshape(R, -1).astype(np.float32)
+        present = np.tile(has, (R, 1))
+        features[subset] = Features(subset, {"original": branch}, np.arange(R), present)
     plain = Similarity(NAMES, tuple((name,) for name in NAMES))
-    table = fit_impostors(plain, [(f.branches["original"].numpy(), who) for f in features.values()])
+    table = fit_impostors(plain, [(f.branches["original"], who) for f in features.values()])
     search = Search(samples, np.arange(90), np.arange(90, R), "camera")
     matrix = missing_matrix(features, "original", search, replace(plain, impostors=table), 0.1)
     mixed = matrix.mixed

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from slimreid.cli.app import main
 from slimreid.errors import DataError
 from slimreid.evaluation.reports.evaluate import read_evaluation
-from slimreid.inference.model_file import CHOSEN_ON_TEST
+from slimreid.inference.model_card import CHOSEN_ON_TEST
 from slimreid.visual.html.figures import missing_section
 from slimreid.visual.html.models import headline_table, selection_notes
 from slimreid.visual.html.parts import Section, Table

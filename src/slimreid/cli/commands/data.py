@@ -1,4 +1,4 @@
-"""`slimreid data ...`: generate, import, check and view datasets."""
+"""`slimreid data import` and `check`: from a folder to a manifest that is right."""
 
 from __future__ import annotations
 
@@ -7,41 +7,14 @@ import shlex
 from dataclasses import replace
 
 from slimreid.cli.console import console, say, table
-from slimreid.cli.options.data import (
-    CheckOptions,
-    ImportOptions,
-    SheetOptions,
-    SimulateOptions,
-    SynthOptions,
-)
-from slimreid.data import synthetic
+from slimreid.cli.options.data import CheckOptions, ImportOptions
 from slimreid.data.check import CheckReport, check_dataset
 from slimreid.data.importing.datasets import Imported, import_layout
-from slimreid.data.manifest import MANIFEST_NAME, Manifest, read_manifest, write_manifest
-from slimreid.data.simulate.dataset import simulate_manifest
+from slimreid.data.manifest import MANIFEST_NAME, Manifest, write_manifest
 from slimreid.data.splits import hold_out_val, map_cameras, split_flat
-from slimreid.data.synthetic.world import make_world
 from slimreid.errors import ConfigError, SlimReIDError
-from slimreid.visual.datasets.views import dataset_rows, save_sheet
 
 SHOWN_PROBLEMS = 40
-
-
-def synth(options: SynthOptions) -> None:
-    """Generate a synthetic rgb/nir/tir dataset, as image files with a manifest."""
-    world = synthetic.SynthOptions(
-        identities=options.identities,
-        cameras=options.cameras,
-        images_per_camera=options.images_per_camera,
-        size=options.pixels,
-        seed=options.seed,
-        objects=options.objects,
-        difficulty=options.difficulty,
-    )
-    out = options.out
-    count = make_world(out, world, options.val_identities, options.workers)
-    say(f"{count} samples of {options.identities} {options.objects} written to {out}")
-    say(f"next: slimreid data check {shlex.quote(str(out))}")
 
 
 def import_(options: ImportOptions) -> None:
@@ -134,17 +107,3 @@ def _print_report(report: CheckReport) -> None:
             say(f"... and {len(found) - SHOWN_PROBLEMS} more {level}s; --json lists all")
     warnings = len(report.problems) - len(report.errors)
     say(f"{len(report.errors)} errors, {warnings} warnings")
-
-
-def simulate(options: SimulateOptions) -> None:
-    """Simulate nir and tir images for an rgb dataset, from its pixels alone."""
-    result = simulate_manifest(read_manifest(options.data), options.out, options.seed, options.workers)
-    say(f"{len(result.samples)} rows ({result.origin}) written to {options.out}")
-
-
-def sheet(options: SheetOptions) -> None:
-    """Draw a contact sheet: a few identities, each from several cameras in all modalities."""
-    manifest = read_manifest(options.data, options.modalities)
-    rows = dataset_rows(manifest, options.split, options.identities, options.images, options.seed)
-    save_sheet(rows, manifest.modalities, options.out, title=f"{options.data}", note=manifest.origin)
-    say(f"contact sheet of {len(rows)} identities: {options.out}")

@@ -6,7 +6,6 @@ import time
 
 from slimreid.cli.console import console, say, table
 from slimreid.cli.options.images import EmbedOptions
-from slimreid.devices import choose_device
 from slimreid.files import check_writable
 from slimreid.inference.embed_dataset import embed_dataset, open_images
 from slimreid.inference.embedding_files import Embeddings, check_suffix, refuse_other_file, write_embeddings
@@ -19,7 +18,7 @@ def embed(options: EmbedOptions) -> None:
     """Compute features of all images of a dataset or folder with a trained model."""
     check_suffix(options.out)
     check_writable(options.out)
-    loaded = load(options.model, choose_device(options.device))
+    loaded = load(options.model, options.device, options.threads)
     if not options.overwrite:
         refuse_other_file(options.out, loaded.fingerprint, options.feature)
     default = options.modality

@@ -6,7 +6,6 @@ from typing import Any
 
 from slimreid.cli.console import console, say, table
 from slimreid.cli.options.measuring import EvaluateOptions
-from slimreid.devices import choose_device
 from slimreid.evaluation.metrics.rerank import KReciprocal
 from slimreid.evaluation.reports.evaluate import (
     JSON_NAME,
@@ -27,7 +26,7 @@ MOST_COLUMNS = 13
 
 def evaluate(options: EvaluateOptions) -> None:
     """Evaluate retrieval with a trained model, on its own data or on other data."""
-    loaded = load(options.model, choose_device(options.device))
+    loaded = load(options.model, options.device)
     data = open_data(loaded, options.data)
     folder = options.out or evaluation_folder(loaded.path, data, options.part)
     check_writable(folder / JSON_NAME)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -14,11 +15,13 @@ from slimreid.config.recipes import is_config
 from slimreid.devices import choose_device
 from slimreid.errors import ConfigError
 from slimreid.files import check_writable, refuse_existing, write_text
-from slimreid.inference.load import load
+from slimreid.inference.exported_card import is_exported
+from slimreid.inference.exported_model import load_exported
+from slimreid.inference.trained_model import load_trained
 from slimreid.modalities import DEFAULT_MODALITIES
 from slimreid.models.build import build_model
 from slimreid.models.reid_model import ReIDModel
-from slimreid.profiling.profile import Profile, profile_model
+from slimreid.profiling.profile import Profile, profile_exported, profile_model
 from slimreid.progress import progress
 
 MB = 2**20
@@ -29,15 +32,7 @@ def profile(options: ProfileOptions) -> None:
     if options.json is not None:
         refuse_existing(options.json, options.overwrite)
         check_writable(options.json)
-    model = _open(options).to(choose_device(options.device))
-    before = torch.get_num_threads()
-    try:
-        if options.threads is not None:
-            torch.set_num_threads(options.threads)
-        sizes = list(dict.fromkeys(options.batch))
-        result = profile_model(model, sizes, options.repeats, lambda rounds: progress(rounds, "measuring"))
-    finally:
-        torch.set_num_threads(before)
+    result = _measure_exported(options) if is_exported(options.model) else _measure(options)
     _print(result, options.model)
     if options.json is not None:
         found = {"source": options.model.name, **result.to_dict()}
@@ -45,12 +40,43 @@ def profile(options: ProfileOptions) -> None:
         say(f"written to {options.json}")
 
 
+def _measure(options: ProfileOptions) -> Profile:
+    """What torch takes for a model."""
+    model = _open(options).to(choose_device(options.device))
+    before = torch.get_num_threads()
+    try:
+        if options.threads is not None:
+            torch.set_num_threads(options.threads)
+        return profile_model(model, _sizes(options), options.repeats, _rounds)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _measure_exported(options: ProfileOptions) -> Profile:
+    """What onnxruntime takes for an exported model."""
+    _refuse_set(options)
+    loaded = load_exported(options.model, options.device, options.threads)
+    return profile_exported(loaded, _sizes(options), options.repeats, _rounds)
+
+
+def _sizes(options: ProfileOptions) -> list[int]:
+    return list(dict.fromkeys(options.batch))
+
+
+def _rounds(rounds: range) -> Iterable[int]:
+    return progress(rounds, "measuring")
+
+
+def _refuse_set(options: ProfileOptions) -> None:
+    if options.set:
+        raise ConfigError(f"--set changes a config, but {options.model} is a trained model; leave it out")
+
+
 def _open(options: ProfileOptions) -> ReIDModel:
     """The model of a config (with random weights) or of a run."""
     if not is_config(options.model):
-        if options.set:
-            raise ConfigError(f"--set changes a config, but {options.model} is a trained model; leave it out")
-        return load(options.model).model
+        _refuse_set(options)
+        return load_trained(options.model).model
     config = load_config([options.model], options.set)
     names = config.data.modalities or DEFAULT_MODALITIES
     size = config.transforms.size
@@ -70,6 +96,8 @@ def _print(result: Profile, source: Path) -> None:
         )
     )
     console.print(table(["where", "tokens per modality"], _token_rows(result)))
+    is_torch = result.engine == "torch"
+    runs = result.device if is_torch else f"{result.engine} {result.precision}"
     rows = [
         (
             row.batch,
@@ -77,7 +105,7 @@ def _print(result: Profile, source: Path) -> None:
             f"{1e3 * row.p95:,.1f}",
             f"{row.samples_per_second:,.1f}",
             f"{row.images_per_second:,.1f}",
-            f"{row.peak_bytes / MB:,.1f}",
+            "–" if row.peak_bytes is None else f"{row.peak_bytes / MB:,.1f}",
         )
         for row in result.batches
     ]
@@ -85,12 +113,13 @@ def _print(result: Profile, source: Path) -> None:
         table(
             ["batch", "p50 ms", "p95 ms", "samples/s", "images/s", "peak MB"],
             rows,
-            f"forward pass, {result.device}, {result.threads} thread(s), {result.repeats} repetitions",
+            f"forward pass, {runs}, {result.threads} thread(s), {result.repeats} repetitions",
         )
     )
+    peak = "what tensors take at most besides weights and inputs" if is_torch else "not measured here"
     say(
-        f"Weights take {result.weight_bytes / MB:,.1f} MB; peak MB is what tensors take at most besides "
-        "weights and inputs. GFLOPs are multiply-adds of one sample with all modalities."
+        f"Weights take {result.weight_bytes / MB:,.1f} MB; peak MB is {peak}. "
+        "GFLOPs are multiply-adds of one sample with all modalities."
     )
 
 

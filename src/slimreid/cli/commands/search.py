@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-
-from PIL import Image
 
 from slimreid.cli.console import console, say, table
 from slimreid.cli.options.images import SearchOptions
-from slimreid.data.images.decode import read_images
-from slimreid.data.manifest import ImageRef
-from slimreid.devices import choose_device
 from slimreid.errors import ConfigError, ModelError
+from slimreid.extras import explain_missing
 from slimreid.files import check_writable
 from slimreid.inference.embed_dataset import embed_dataset
 from slimreid.inference.embedding_files import SUFFIX, read_embeddings
-from slimreid.inference.load import LoadedModel, load
-from slimreid.inference.model_file import MODEL_NAME, read_card
+from slimreid.inference.load import load
+from slimreid.inference.model_header import MODEL_NAME, read_card
 from slimreid.inference.search import Answer, open_gallery, open_queries
 from slimreid.inference.search import search as rank
-from slimreid.visual.datasets.contact_sheet import ContactRow
-from slimreid.visual.datasets.views import save_sheet
 
 
 def search(options: SearchOptions) -> None:
     """Find the samples of a gallery that are most similar to given images."""
     if options.picture is not None:
         check_writable(options.picture)
+        with explain_missing():
+            from slimreid.visual.ranks.search_sheet import draw_answers
     model = options.model or _find_model(options.in_)
-    loaded = load(model, choose_device(options.device))
+    loaded = load(model, options.device, options.threads)
     queries = open_queries(loaded, options.images, options.modality)
     gallery, notes = open_gallery(loaded, options.in_, options.feature, options.modality)
     wanted, _ = embed_dataset(loaded, queries, feature=options.feature)
@@ -45,7 +40,7 @@ def search(options: SearchOptions) -> None:
         if options.model is None:
             say(f"model: {model}")
     if options.picture is not None:
-        _draw(answers, loaded, options.picture)
+        draw_answers(answers, loaded, options.picture)
         if not options.json:
             say(f"picture: {options.picture}")
 
@@ -109,27 +104,3 @@ def _plain(answer: Answer) -> dict[str, object]:
             for hit in answer.hits
         ],
     }
-
-
-def _draw(answers: Sequence[Answer], loaded: LoadedModel, path: Path) -> None:
-    """A row per query: itself, then what was found."""
-    windows = loaded.config.data.windows or {}
-    used = {
-        name
-        for answer in answers
-        for paths in [answer.query, *(h.paths for h in answer.hits)]
-        for name in paths
-    }
-    rows = []
-    for answer in answers:
-        cells = [_pictures(paths, windows) for paths in [answer.query, *(hit.paths for hit in answer.hits)]]
-        captions = ["query", *(f"{h.rank} · {h.similarity:.3f} {h.identity}".strip() for h in answer.hits)]
-        rows.append(ContactRow(next(iter(answer.query.values())).stem, list(cells), captions))
-    save_sheet(rows, [m for m in loaded.modalities if m in used], path, title="search")
-
-
-def _pictures(
-    paths: dict[str, Path], windows: dict[str, tuple[float, float]]
-) -> dict[str, Image.Image | None]:
-    images = {name: ImageRef(path.as_posix()) for name, path in paths.items()}
-    return {name: Image.fromarray(p) for name, p in read_images(images, Path("/"), windows).items()}

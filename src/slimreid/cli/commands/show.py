@@ -7,9 +7,10 @@ from pathlib import Path
 from slimreid.cli.console import say
 from slimreid.cli.options.images import ShowOptions
 from slimreid.errors import ConfigError
-from slimreid.inference.batches import check_kind
 from slimreid.inference.features.data import open_data
+from slimreid.inference.kinds import check_kind
 from slimreid.inference.load import LoadedModel, load
+from slimreid.inference.trained_model import TrainedModel
 from slimreid.visual.patches.sample_views import draw_sample, open_sample, part_of, rank_sample
 from slimreid.visual.style import LOOKS, save_picture
 
@@ -22,13 +23,15 @@ def show(options: ShowOptions) -> None:
     dataset = open_data(loaded, options.data)
     chosen = [open_sample(loaded, dataset, name, options.missing) for name in options.sample or ["0"]]
     if options.rank:  # before anything is written
-        check_kind(options.feature, tuple(loaded.model.sizes))
+        check_kind(options.feature, tuple(loaded.sizes))
         for seen in chosen:
             part_of(dataset, seen)
     folder = options.out or loaded.path.parent / "pictures"
     targets = _targets(folder, [seen.name for seen in chosen], options.out is None)
     for seen, target in zip(chosen, targets, strict=True):
-        if loaded.config.model.reduction != "none":
+        if not isinstance(loaded, TrainedModel):
+            say("no kept patches: an exported model does not tell them; give the run it came from")
+        elif loaded.config.model.reduction != "none":
             save_picture(draw_sample(seen, look, options.token), target)
             say(f"kept patches: {target}")
         else:
@@ -40,7 +43,12 @@ def show(options: ShowOptions) -> None:
 
 
 def _check_request(loaded: LoadedModel, token: int | None, rank: bool) -> None:
-    """Raise `ConfigError` for what a model without token reduction cannot show."""
+    """Raise `ConfigError` for what an exported model, or one without token reduction, cannot show."""
+    if not isinstance(loaded, TrainedModel) and not rank:
+        raise ConfigError(
+            f"{loaded.path}: an exported model does not tell the patches it kept; give the run it came from, "
+            "or add --rank to see what it finds"
+        )
     if loaded.config.model.reduction != "none":
         return
     without = f"{loaded.path}: this model has no token reduction (model.reduction: none)"

@@ -19,7 +19,7 @@ class EmbedOptions:
     images: Path
     """Manifest, a folder with manifest.csv, or any folder of images."""
     model: Path = field(metadata=REQUIRED)
-    """Folder of a run or checkpoint, or a model file."""
+    """Folder of a run or checkpoint, a model file, or the folder of an exported model."""
     out: Path = Path("features.safetensors")
     """File for the features, with identities, paths, cameras and the model's fingerprint."""
     feature: Feature = "both"
@@ -33,18 +33,20 @@ class EmbedOptions:
     cameras: Cameras = "auto"
     """Are cameras with the names of training cameras the same ones? auto = only in the data of the run."""
     device: str | None = None
-    """cpu, cuda or mps; default: a GPU if there is one."""
+    """cpu, cuda or mps; default: a GPU if there is one. Exported models run on the CPU."""
+    threads: int | None = None
+    """CPU threads of an exported model; default: all that this process may use."""
     batch: int | None = None
     """Samples per batch; default: as in training."""
     workers: int | None = None
-    """Processes that load images; default: as in training."""
+    """Threads that load images; default: as in training."""
     skip_broken: bool = False
     """Leave out samples whose files cannot be read, instead of stopping."""
     overwrite: bool = False
     """Replace a file that exists and is different."""
 
     def __post_init__(self) -> None:
-        check_least(self, 1, "batch")
+        check_least(self, 1, "batch", "threads")
         check_least(self, 0, "workers")
 
 
@@ -58,8 +60,8 @@ class SearchOptions:
     in_: Path = field(metadata=REQUIRED)
     """Where to search: a folder of images, a manifest, or a file written by 'slimreid embed'."""
     model: Path | None = None
-    """Folder of a run or checkpoint, or a model file; default: the newest in the folder 'runs', or the one
-    that made the embeddings."""
+    """Folder of a run or checkpoint, a model file, or the folder of an exported model; default: the newest in
+    the folder 'runs', or the one that made the embeddings."""
     top: int = 10
     """Number of answers per query."""
     feature: Feature = "both"
@@ -67,14 +69,16 @@ class SearchOptions:
     modality: str | None = None
     """Modality of images whose path does not name one; default: rgb."""
     device: str | None = None
-    """cpu, cuda or mps; default: a GPU if there is one."""
+    """cpu, cuda or mps; default: a GPU if there is one. Exported models run on the CPU."""
+    threads: int | None = None
+    """CPU threads of an exported model; default: all that this process may use."""
     picture: Path | None = None
     """Also draw queries and answers: .png, .jpg or .html."""
     json: bool = False
     """Print everything as JSON."""
 
     def __post_init__(self) -> None:
-        check_least(self, 1, "top")
+        check_least(self, 1, "top", "threads")
         if self.picture is not None and self.picture.suffix.lower() not in PICTURES:
             raise ConfigError(f"--picture {self.picture}: end its name in {', '.join(PICTURES)}")
 
@@ -84,7 +88,7 @@ class ShowOptions:
     """Options of `slimreid show`."""
 
     model: Path
-    """Folder of a run or checkpoint, or a model file."""
+    """Folder of a run or checkpoint, a model file, or the folder of an exported model."""
     sample: list[str] = field(default_factory=list)
     """File names, query numbers (from 0), or split and number such as train:3; default: the first query."""
     token: int | None = None

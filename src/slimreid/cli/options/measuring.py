@@ -16,7 +16,7 @@ class EvaluateOptions:
     """Options of `slimreid evaluate`."""
 
     model: Path
-    """Folder of a run or checkpoint, or a model file."""
+    """Folder of a run or checkpoint, a model file, or the folder of an exported model."""
     data: Path | None = None
     """Manifest, or a folder with manifest.csv; default: the data of the run."""
     feature: Literal["original", "slimmed", "fused", "both", "all"] = "all"
@@ -44,7 +44,7 @@ class EvaluateOptions:
     batch: int | None = None
     """Samples per batch; default: as in training."""
     workers: int | None = None
-    """Processes that load images; default: as in training."""
+    """Threads that load images; default: as in training."""
     skip_broken: bool = False
     """Leave out samples whose files cannot be read, instead of stopping."""
     no_cache: bool = False
@@ -63,7 +63,7 @@ class CompareOptions:
     """Options of `slimreid compare`."""
 
     models: list[Path]
-    """Folders of runs, model files, or results of experiments (.json)."""
+    """Folders of runs or exported models, model files, or results of experiments (.json)."""
     feature: Feature = "both"
     """Feature to search by."""
     skip_speed: bool = False
@@ -107,7 +107,7 @@ class ProfileOptions:
     """Options of `slimreid profile`."""
 
     model: Path
-    """Folder of a run, a model file, or a recipe or config (.yaml) for an untrained model."""
+    """Folder of a run or an exported model, a model file, or a recipe or config (.yaml), untrained."""
     batch: tuple[int, ...] = (1, 8, 32)
     """Batch sizes in samples; a sample has one image per modality."""
     repeats: int = 20
@@ -115,7 +115,7 @@ class ProfileOptions:
     device: str = "cpu"
     """cpu, cuda or mps."""
     threads: int | None = None
-    """CPU threads; default: PyTorch's choice."""
+    """CPU threads; default: PyTorch's choice, for an exported model all that this process may use."""
     set: list[str] = field(default_factory=list)
     """Options to change in a config, e.g. model.after_backbone.keep_ratio=0.3."""
     classes: int = 100

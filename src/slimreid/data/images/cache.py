@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from slimreid.data.images.window import Pixels
 from slimreid.data.manifest import ImageRef
 
 
 class ImageCache(Protocol):
     """Keeps (3, H, W) uint8 images by key."""
 
-    def get(self, key: str, make: Callable[[], Tensor]) -> Tensor:
+    def get(self, key: str, make: Callable[[], Pixels]) -> Pixels:
         """The image under `key`, made by `make` the first time."""
         ...
 
@@ -27,7 +26,7 @@ class ImageCache(Protocol):
 class NoCache:
     """Makes every image anew."""
 
-    def get(self, key: str, make: Callable[[], Tensor]) -> Tensor:
+    def get(self, key: str, make: Callable[[], Pixels]) -> Pixels:
         """Make the image."""
         return make()
 
@@ -36,9 +35,9 @@ class RamCache:
     """Keeps images in memory; each worker process fills its own, so use few workers with it."""
 
     def __init__(self) -> None:
-        self.images: dict[str, Tensor] = {}
+        self.images: dict[str, Pixels] = {}
 
-    def get(self, key: str, make: Callable[[], Tensor]) -> Tensor:
+    def get(self, key: str, make: Callable[[], Pixels]) -> Pixels:
         """The image under `key`, made by `make` the first time."""
         if key not in self.images:
             self.images[key] = make()
@@ -53,7 +52,7 @@ class DiskCache:
         self.shape = (3, *size)
         folder.mkdir(parents=True, exist_ok=True)
 
-    def get(self, key: str, make: Callable[[], Tensor]) -> Tensor:
+    def get(self, key: str, make: Callable[[], Pixels]) -> Pixels:
         """The image under `key`, made by `make` the first time or when its file is damaged."""
         path = self.folder / key[:2] / f"{key}.raw"
         try:
@@ -61,13 +60,13 @@ class DiskCache:
         except FileNotFoundError:
             pixels = np.empty(0, np.uint8)
         if pixels.size == np.prod(self.shape):
-            return torch.from_numpy(pixels.reshape(self.shape))
+            return pixels.reshape(self.shape)
         image = make()
         path.parent.mkdir(exist_ok=True)
         # No fsync: a cache that is lost is made again, and a short file is noticed above.
         handle, name = tempfile.mkstemp(dir=path.parent)
         with os.fdopen(handle, "wb") as file:
-            file.write(image.contiguous().numpy().tobytes())
+            file.write(image.tobytes())
         Path(name).replace(path)
         return image
 

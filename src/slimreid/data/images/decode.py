@@ -15,10 +15,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import simplejpeg
+from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from slimreid.data.images.window import Pixels, image_pixels, is_deep
@@ -105,6 +106,24 @@ def decode_file(path: Path, window: Window | None = None, at_least: tuple[int, i
     return pixels
 
 
+def decode_bytes(data: bytes, name: str, most_pixels: int = MAX_PIXELS) -> NDArray[Any]:
+    """Decode the content of a file to (H, W, 3) uint8, or (H, W) as it is where it has more bits.
+
+    Of several pages or frames the first is taken. Raises `DataError` with `name`.
+    """
+    if not data:
+        raise DataError(f"{name}: the file is empty (zero bytes); send it again")
+    with _decoding(name):
+        if data.startswith(_JPEG_START):
+            return _decode_jpeg(data, None, most_pixels)
+        image = _open(io.BytesIO(data), most_pixels)
+        image.load()
+        if not is_deep(image.mode):
+            return image_pixels(image)
+        values = np.asarray(image)
+        return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+
 def image_info(path: Path) -> ImageInfo:
     """What the file's header says, without decoding; raises `DataError` with the path."""
     with _open_file(path) as file, _decoding(path):
@@ -141,7 +160,7 @@ def _open_file(path: Path) -> BinaryIO:
 
 
 @contextmanager
-def _decoding(path: Path) -> Iterator[None]:
+def _decoding(path: Path | str) -> Iterator[None]:
     """Name the file in whatever goes wrong while a library decodes it.
 
     Decoders meet damaged headers with any kind of exception (KeyError, struct.error, ...), so all count.
@@ -157,9 +176,9 @@ def _decoding(path: Path) -> Iterator[None]:
         raise DataError(f"{path}: the image is corrupt or refused ({reason}); copy it again") from None
 
 
-def _open(file: BinaryIO) -> Image.Image:
+def _open(file: BinaryIO, most_pixels: int = MAX_PIXELS) -> Image.Image:
     image = Image.open(file, formats=FORMATS)
-    _refuse_huge(*image.size)
+    _refuse_huge(*image.size, most_pixels)
     return image
 
 
@@ -168,9 +187,11 @@ def _several(image: Image.Image) -> bool:
     return bool(getattr(image, "is_animated", False)) and image.format != "MPO"
 
 
-def _decode_jpeg(data: bytes, at_least: tuple[int, int] | None) -> Pixels:
+def _decode_jpeg(
+    data: bytes, at_least: tuple[int, int] | None, most_pixels: int = MAX_PIXELS
+) -> Pixels:
     height, width, space, _ = simplejpeg.decode_jpeg_header(data)
-    _refuse_huge(width, height)
+    _refuse_huge(width, height, most_pixels)
     if data.count(_JPEG_SCAN) > MAX_SCANS:
         raise ValueError(f"more than {MAX_SCANS} scans")
     if space not in ("RGB", "YCbCr", "Gray"):  # CMYK and its relatives
@@ -182,6 +203,6 @@ def _decode_jpeg(data: bytes, at_least: tuple[int, int] | None) -> Pixels:
     return np.asarray(simplejpeg.decode_jpeg(data, "RGB", min_height=at_least[0], min_width=at_least[1]))
 
 
-def _refuse_huge(width: int, height: int) -> None:
-    if width * height > MAX_PIXELS:
-        raise ValueError(f"{width}×{height} pixels are more than the {MAX_PIXELS:,} allowed")
+def _refuse_huge(width: int, height: int, most_pixels: int) -> None:
+    if width * height > most_pixels:
+        raise ValueError(f"{width}×{height} pixels are more than the {most_pixels:,} allowed")

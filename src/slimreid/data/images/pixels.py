@@ -15,18 +15,21 @@ A window (`data.windows` of the model's run) is applied to whatever comes, as it
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
-from torch import Tensor
 
 from slimreid.data.images.decode import read_image
 from slimreid.data.images.window import Pixels, apply_window, image_pixels
 from slimreid.data.manifest import ImageRef, Window
 from slimreid.errors import DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ImageLike: TypeAlias = "str | Path | ImageRef | Image.Image | npt.NDArray[Any] | Tensor"
 
@@ -47,13 +50,19 @@ def as_pixels(
     try:
         if isinstance(image, Image.Image):
             return image_pixels(image, window)
-        if isinstance(image, Tensor):
+        if is_tensor(image):
             return _from_array(_channels_last(image), window)
         if isinstance(image, np.ndarray):
             return _from_array(image, window)
     except ValueError as error:
         raise DataError(str(error)) from None
     raise DataError(f"a {type(image).__name__} is not an image; give a path, PIL image, array or tensor")
+
+
+def is_tensor(image: object) -> TypeGuard[Tensor]:
+    """Whether an object is a tensor of torch, which is not imported for the question."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(image, torch.Tensor)
 
 
 def _channels_last(image: Tensor) -> npt.NDArray[Any]:

@@ -20,11 +20,13 @@ from slimreid.evaluation.reports import records
 from slimreid.evaluation.reports.feature_metrics import FeatureMetrics, Search, feature_metrics
 from slimreid.evaluation.reports.freshness import evaluation_key
 from slimreid.evaluation.reports.missing import MissingMatrix, missing_matrix
-from slimreid.inference.batches import Subset, feature_kinds
+from slimreid.inference.exported_card import CARD_NAME
 from slimreid.inference.features.data import Cameras, ModelData, camera_numbers, describe_data, open_data
 from slimreid.inference.features.extract import Extraction, Features, extract_features
-from slimreid.inference.load import LoadedModel
-from slimreid.inference.model_file import CHOSEN_ON_TEST, MODEL_NAME
+from slimreid.inference.kinds import Subset, feature_kinds
+from slimreid.inference.loaded_model import LoadedModel
+from slimreid.inference.model_card import CHOSEN_ON_TEST
+from slimreid.inference.model_header import MODEL_NAME
 from slimreid.json_files import parse_json
 from slimreid.modalities import all_subsets
 from slimreid.models.reid_model import BOTH
@@ -143,7 +145,7 @@ def evaluate_model(
     """
     started = time.monotonic()
     options, extraction = options or EvaluationOptions(), extraction or Extraction()
-    kinds = feature_kinds(loaded.model, options.features)
+    kinds = feature_kinds(loaded, options.features)
     data = data if isinstance(data, ModelData) else open_data(loaded, data)
     part, protocol = options.part, options.protocol or data.manifest.protocol
     data, rows = select_part(data, part)
@@ -191,7 +193,7 @@ def evaluate_model(
 
 def evaluation_folder(model: Path, data: ModelData | None = None, part: Part = "test") -> Path:
     """Where the evaluation of a model is kept: beside it, on other data than its own with their name."""
-    stem = FOLDER if model.name == MODEL_NAME else f"{model.stem}-{FOLDER}"
+    stem = FOLDER if model.name in (MODEL_NAME, CARD_NAME) else f"{model.stem}-{FOLDER}"
     named = f"{stem}-{data.name}" if data and not data.own else stem
     return model.parent / (named if part == "test" else f"{named}-{part}")
 

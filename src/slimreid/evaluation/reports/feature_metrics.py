@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from slimreid.data.manifest import Protocol, Sample
 from slimreid.evaluation.metrics.bootstrap import Interval, bootstrap_map
@@ -86,8 +85,7 @@ class Search:
 
 def prepare_rows(features: Features, kind: str, similarity: Similarity, rows: Ints) -> Prepared:
     """Features of some rows, ready to be compared."""
-    chosen = torch.from_numpy(rows)
-    return similarity.prepare(features.get(kind, chosen).numpy(), features.presence(chosen).numpy())
+    return similarity.prepare(features.get(kind, rows), features.presence(rows))
 
 
 def feature_metrics(

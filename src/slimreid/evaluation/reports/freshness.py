@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 
-from slimreid.devices import usable_precision
 from slimreid.inference.features.cache import features_key
 from slimreid.inference.features.data import Cameras, ModelData, camera_numbers, eval_config
-from slimreid.inference.load import LoadedModel
+from slimreid.inference.loaded_model import LoadedModel
 
 
 def evaluation_key(
@@ -25,8 +24,6 @@ def evaluation_key(
     """
     config = eval_config(loaded, data, skip_broken=skip_broken)
     numbers = camera_numbers(loaded, data, cameras).camera
-    device = next(loaded.model.parameters()).device
-    precision = usable_precision(config.train.precision, device)
-    features = features_key(loaded, data.manifest, config, numbers, precision)
+    features = features_key(loaded, data.manifest, config, numbers)
     labels = [[s.split, s.identity, s.camera, s.scene] for s in data.manifest.samples]
     return hashlib.sha256(json.dumps([features, protocol, labels]).encode()).hexdigest()

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from slimreid.errors import DataError
@@ -18,8 +17,8 @@ from slimreid.evaluation.metrics.retrieval import evaluate_scores
 from slimreid.evaluation.metrics.scores import SimilarityScores
 from slimreid.evaluation.reports.feature_metrics import Search, prepare_rows
 from slimreid.evaluation.reports.records import nullable
-from slimreid.inference.batches import Subset
 from slimreid.inference.features.extract import Features
+from slimreid.inference.kinds import Subset
 from slimreid.inference.similarity import Prepared, Similarity
 from slimreid.progress import progress
 
@@ -150,7 +149,7 @@ def missing_matrix(
 
 def _prepared(features: Features, kind: str, similarity: Similarity, rows: Ints) -> tuple[Ints, Prepared]:
     """Those of the rows that have features, and these."""
-    having = rows[features.position[torch.from_numpy(rows)].numpy() >= 0]
+    having = rows[features.position[rows] >= 0]
     return having, prepare_rows(features, kind, similarity, having)
 
 
@@ -209,8 +208,7 @@ def _mixed(
     rng: np.random.Generator,
 ) -> Prepared:
     """Every row in a random subset of those in which it has features."""
-    chosen = torch.from_numpy(rows)
-    having = np.stack([(f.position[chosen] >= 0).numpy() for f in features.values()])
+    having = np.stack([f.position[rows] >= 0 for f in features.values()])
     draw = np.where(having, rng.random(having.shape), -1).argmax(axis=0)
     order = np.concatenate([np.flatnonzero(draw == n) for n in range(len(features))])
     parts = [

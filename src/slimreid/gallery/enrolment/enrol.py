@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from slimreid.errors import DataError
 from slimreid.gallery.concerns import Concern, find_concerns
 from slimreid.gallery.decisions.quality import Quality, sample_quality
-from slimreid.gallery.embedder import Embedder, embed_samples, prepare, presence
+from slimreid.gallery.embedder import Embedder, embed_samples
 from slimreid.gallery.enrolment.images import content_hash, make_thumbnail, read_pixels
 from slimreid.gallery.enrolment.sources import Source, SourceSample
 from slimreid.gallery.store.contract import Store

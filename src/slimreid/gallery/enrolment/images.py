@@ -21,13 +21,24 @@ _QUALITY = 80
 
 def content_hash(images: Mapping[str, ImageRef]) -> str:
     """SHA-256 over modalities, files, boxes and windows of a sample; raises `DataError` naming the file."""
-    digest = hashlib.sha256()
-    for name in sorted(images):
-        ref = images[name]
+    parts = {}
+    for name, ref in images.items():
         with open_regular(Path(ref.path), MAX_BYTES) as file:
-            content = hashlib.sha256(file.read()).hexdigest()
-        digest.update(f"{name}\0{content}\0{ref.box}\0{ref.window}\0".encode())
-    return digest.hexdigest()
+            parts[name] = f"{_sha256(file.read())}\0{ref.box}\0{ref.window}"
+    return _joined_hash(parts)
+
+
+def bytes_hash(contents: Mapping[str, bytes]) -> str:
+    """What `content_hash` gives for whole files {modality: content}."""
+    return _joined_hash({name: f"{_sha256(content)}\0{None}\0{None}" for name, content in contents.items()})
+
+
+def _joined_hash(parts: Mapping[str, str]) -> str:
+    return _sha256("".join(f"{name}\0{parts[name]}\0" for name in sorted(parts)).encode())
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def read_pixels(

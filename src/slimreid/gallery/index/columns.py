@@ -75,9 +75,8 @@ class Columns:
         for column in self.texts.values():
             column.codes = _longer(column.codes, room)
 
-    def select(self, which: Filter) -> Bools:
-        """(n,): the rows that a filter means."""
-        n = self.rows
+    def select(self, which: Filter, n: int) -> Bools:
+        """(n,): which of the first n rows a filter means."""
         live = self.live[:n]
         if which.is_all:
             return live

@@ -21,6 +21,7 @@ class MemoryIndex:
 
     def __init__(self, similarity: Similarity, arrays: Arrays, columns: Columns) -> None:
         self.similarity, self.arrays, self.columns = similarity, arrays, columns
+        self._rows = columns.rows  # they may grow while another thread searches
         ids = columns.ids[: columns.rows]
         same = np.array_equal(ids, arrays.ids)
         self._at: Ints | None = None if same else np.searchsorted(ids, arrays.ids)
@@ -34,7 +35,7 @@ class MemoryIndex:
     ) -> list[Found]:
         """For each query the k rows with the highest scores; `similarity`: the same with another scale."""
         similarity = similarity or self.similarity
-        chosen = self.columns.select(which)
+        chosen = self.columns.select(which, self._rows)
         if self._at is not None:
             chosen = chosen[self._at]
         results: list[Found | None] = [None] * len(query)

@@ -19,3 +19,8 @@ def open_store(place: Path | str) -> Store:
 def create_store(place: Path | str, model: ModelInfo) -> Store:
     """Make an empty gallery; raises `DataError` where there is something already."""
     return SqliteStore.create(Path(place), model)
+
+
+def open_or_create(place: Path | str, model: ModelInfo) -> Store:
+    """Open a gallery, or make it for a model where there is none."""
+    return open_store(place) if Path(place).exists() else create_store(place, model)

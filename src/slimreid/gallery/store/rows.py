@@ -202,3 +202,17 @@ def whole_row(row: Row, feature: Floats, thumbnail: bytes) -> NewRow:
         reasons=row.reasons,
         thumbnail=thumbnail,
     )
+
+
+def files_to_json(files: Mapping[str, ImageRef]) -> str:
+    """Image files as text: {modality: [path, box, window]}."""
+    plain = {name: [ref.path, ref.box, ref.window] for name, ref in files.items()}
+    return json.dumps(plain, ensure_ascii=False)
+
+
+def files_from_json(text: str) -> dict[str, ImageRef]:
+    """What `files_to_json` wrote."""
+    return {
+        name: ImageRef(path, tuple(box) if box else None, tuple(window) if window else None)
+        for name, (path, box, window) in json.loads(text).items()
+    }

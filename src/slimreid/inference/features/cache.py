@@ -14,17 +14,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor
+from safetensors.numpy import save
 
 from slimreid import __version__
 from slimreid.config import Config
 from slimreid.data.manifest import Manifest
 from slimreid.files import atomic_write
-from slimreid.inference.load import LoadedModel
-from slimreid.inference.model_file import checksum
+from slimreid.inference.kinds import Floats
+from slimreid.inference.loaded_model import LoadedModel
+from slimreid.inference.model_header import checksum
 from slimreid.modalities import subset_name
 
 logger = logging.getLogger(__name__)
@@ -38,19 +39,17 @@ _ROWS, _PRESENT = "rows", "present"
 class Stored:
     """Features of different samples in one subset of modalities, as they are kept."""
 
-    rows: Tensor
+    rows: NDArray[np.int64]
     """(U,) int64: which samples."""
-    branches: dict[str, Tensor]
+    branches: dict[str, Floats]
     """Per branch of the model, (U, D) float32."""
-    present: Tensor
+    present: NDArray[np.bool_]
     """(U, M) bool: which of the model's modalities each sample was seen in."""
     dropped: dict[int, str] = field(default_factory=dict)
     """Sample -> why its files could not be read."""
 
 
-def features_key(
-    loaded: LoadedModel, manifest: Manifest, config: Config, cameras: Mapping[str, int], precision: str
-) -> str:
+def features_key(loaded: LoadedModel, manifest: Manifest, config: Config, cameras: Mapping[str, int]) -> str:
     """SHA-256 over all that decides features: weights, options, rows, cameras, and the files' state."""
     states: dict[str, tuple[int, int]] = {}
     rows = []
@@ -67,7 +66,7 @@ def features_key(
         loaded.fingerprint,
         asdict(config.model),
         loaded.modalities,
-        precision,
+        loaded.precision,
         [data.windows, data.scaled_decode, data.on_error],
         [transforms.size, transforms.mean, transforms.std, transforms.test_resize],
         str(manifest.root.resolve()),
@@ -101,32 +100,36 @@ class FeatureCache:
         if not path.is_file():
             return None
         try:
-            with safe_open(path, framework="pt") as file:
+            with safe_open(path, framework="np") as file:
                 header = json.loads((file.metadata() or {})[_HEADER])
                 if header["key"] != self.key:
                     return None
                 if header["subset"] != list(subset):
                     raise ValueError(f"it holds {'+'.join(header['subset'])}")
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            if checksum(header, tensors) != header["checksum"]:
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if checksum(header, arrays) != header["checksum"]:
                 raise ValueError("its checksum is wrong")
-            branches = {name: tensors[name] for name in header["branches"]}
+            branches = {name: arrays[name] for name in header["branches"]}
             dropped = {int(row): str(message) for row, message in header["dropped"].items()}
-            return Stored(tensors[_ROWS], branches, tensors[_PRESENT].bool(), dropped)
+            return Stored(arrays[_ROWS], branches, arrays[_PRESENT].astype(np.bool_), dropped)
         except (SafetensorError, OSError, LookupError, *_DAMAGE) as error:
             logger.warning("%s: not what it should be (%s); the features are computed again", path, error)
             return None
 
     def write(self, subset: tuple[str, ...], stored: Stored) -> None:
         """Keep the features of a subset, in place of what was kept of it before."""
-        tensors = {_ROWS: stored.rows, _PRESENT: stored.present.to(torch.uint8), **stored.branches}
+        arrays: dict[str, NDArray[Any]] = {
+            _ROWS: stored.rows,
+            _PRESENT: stored.present.astype(np.uint8),
+            **stored.branches,
+        }
         header: dict[str, Any] = {
             "key": self.key,
             "subset": list(subset),
             "branches": list(stored.branches),
             "dropped": {str(row): why for row, why in stored.dropped.items()},
         }
-        header["checksum"] = checksum(header, tensors)
-        content = save(tensors, metadata={_HEADER: json.dumps(header, ensure_ascii=False)})
+        header["checksum"] = checksum(header, arrays)
+        content = save(arrays, metadata={_HEADER: json.dumps(header, ensure_ascii=False)})
         with atomic_write(self.path(subset)) as file:
             file.write(content)

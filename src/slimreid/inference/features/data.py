@@ -12,7 +12,7 @@ from slimreid.config import Config
 from slimreid.data.label_encoder import LabelEncoder
 from slimreid.data.manifest import MANIFEST_NAME, Manifest, find_manifest, read_manifest
 from slimreid.errors import ConfigError, DataError
-from slimreid.inference.load import LoadedModel
+from slimreid.inference.loaded_model import LoadedModel
 from slimreid.modalities import find_modality
 
 Cameras = Literal["auto", "same", "other"]

@@ -8,21 +8,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from slimreid.data.loader import BatchLoader, eval_loader
-from slimreid.data.manifest import SPLITS, Manifest, Sample
+from slimreid.config.model import BOTH
+from slimreid.data.batch_reader import BatchReader
+from slimreid.data.manifest import Manifest, Sample
 from slimreid.data.splits import files_of
-from slimreid.devices import Precision, usable_precision
 from slimreid.errors import SlimReIDWarning
-from slimreid.inference.batches import Subset, check_kind, embed_batches, memory_explained
+from slimreid.inference.checks import memory_explained
 from slimreid.inference.features.cache import FeatureCache, Stored, features_key
 from slimreid.inference.features.data import Cameras, ModelData, camera_numbers, eval_config
-from slimreid.inference.load import LoadedModel
-from slimreid.models.reid_model import BOTH, ReIDModel
+from slimreid.inference.kinds import Floats, Subset, check_kind, join_branches
+from slimreid.inference.loaded_model import LoadedModel
 from slimreid.progress import progress
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 logger = logging.getLogger(__name__)
 
@@ -32,11 +34,11 @@ class Features:
     """Features of the R rows of a manifest, in one subset of modalities."""
 
     modalities: Subset
-    branches: dict[str, Tensor]
+    branches: dict[str, Floats]
     """Per branch of the model (U, D) float32, as the model gives them; U different samples."""
-    position: Tensor
+    position: Ints
     """(R,) int64: which of the U belongs to each row; −1 for rows with no image of the subset."""
-    present: Tensor
+    present: Bools
     """(U, M) bool: which of the model's modalities each sample was seen in."""
     dropped: dict[int, str] = field(default_factory=dict)
     """Row of the manifest -> why its files could not be read."""
@@ -47,27 +49,26 @@ class Features:
         return (*self.branches, BOTH)
 
     @property
-    def rows(self) -> Tensor:
+    def rows(self) -> Ints:
         """Rows of the manifest that have features, ascending."""
-        return (self.position >= 0).nonzero()[:, 0]
+        return np.flatnonzero(self.position >= 0)
 
-    def get(self, kind: str = BOTH, rows: Tensor | None = None) -> Tensor:
+    def get(self, kind: str = BOTH, rows: Ints | None = None) -> Floats:
         """L2-normalised features (n, D) of `rows` (n,), default: of all that have any.
 
         Raises `ConfigError` for a kind that the model does not have.
         """
         check_kind(kind, self.kinds)
         at = self._at(rows)
-        parts = self.branches.values() if kind == BOTH else [self.branches[kind]]
-        return F.normalize(torch.cat([part[at] for part in parts], dim=1))
+        return join_branches({name: part[at] for name, part in self.branches.items()}, kind)
 
-    def presence(self, rows: Tensor | None = None) -> Tensor:
+    def presence(self, rows: Ints | None = None) -> Bools:
         """Which of the model's modalities the samples of `rows` (n,) were seen in: (n, M) bool."""
         return self.present[self._at(rows)]
 
-    def _at(self, rows: Tensor | None) -> Tensor:
+    def _at(self, rows: Ints | None) -> Ints:
         at = self.position[self.rows if rows is None else rows]
-        if bool((at < 0).any()):
+        if (at < 0).any():
             raise ValueError("a row has no features; ask for `rows` only")
         return at
 
@@ -80,7 +81,7 @@ class Extraction:
     batch: int | None = None
     """Samples embedded at once."""
     workers: int | None = None
-    """Processes that load images."""
+    """Threads that load images."""
     cache: Path | None = None
     """Folder where features are kept and found again; None = they are not kept."""
     skip_broken: bool | None = None
@@ -88,7 +89,6 @@ class Extraction:
     show_progress: bool | None = None
 
 
-@torch.no_grad()
 def extract_features(
     loaded: LoadedModel,
     data: ModelData,
@@ -106,19 +106,17 @@ def extract_features(
     config = eval_config(loaded, data, options.batch, options.workers, options.skip_broken)
     book = camera_numbers(loaded, data, options.cameras)
     unique, inverse = _different(data.manifest)
-    device = next(loaded.model.parameters()).device
-    precision = usable_precision(config.train.precision, device)
     store = None
     if options.cache is not None:
-        key = features_key(loaded, unique, config, book.camera, precision)
+        key = features_key(loaded, unique, config, book.camera)
         store = FeatureCache(options.cache, key, loaded.modalities)
     found = {subset: stored for subset in subsets if store and (stored := store.read(subset))}
     if wanted := [subset for subset in subsets if subset not in found]:
-        loader = eval_loader(config, SPLITS, unique, label_encoder=book)
+        reader = BatchReader(config, unique, book)
         with warnings.catch_warnings(), memory_explained(config.batch.test):
             # Cameras that the model does not know are reported by the caller, once and by name.
             warnings.simplefilter("ignore", SlimReIDWarning)
-            fresh = _extract(loaded.model, loader, wanted, device, precision, options.show_progress)
+            fresh = _extract(loaded, reader, wanted, options.show_progress)
         for subset, stored in fresh.items():
             if store:
                 store.write(subset, stored)
@@ -126,7 +124,7 @@ def extract_features(
     return {subset: _spread(subset, found[subset], inverse) for subset in subsets}
 
 
-def _different(manifest: Manifest) -> tuple[Manifest, Tensor]:
+def _different(manifest: Manifest) -> tuple[Manifest, Ints]:
     """The samples that differ in files or camera, and for each row (R,) which of them it is."""
     number: dict[tuple[str, str], int] = {}
     unique: list[Sample] = []
@@ -136,45 +134,41 @@ def _different(manifest: Manifest) -> tuple[Manifest, Tensor]:
         if at == len(unique):
             unique.append(sample)
         inverse.append(at)
-    return manifest.with_samples(unique), torch.tensor(inverse, dtype=torch.int64)
+    return manifest.with_samples(unique), np.array(inverse, np.int64)
 
 
 def _extract(
-    model: ReIDModel,
-    loader: BatchLoader,
-    subsets: Sequence[Subset],
-    device: torch.device,
-    precision: Precision,
-    show_progress: bool | None,
+    loaded: LoadedModel, reader: BatchReader, subsets: Sequence[Subset], show_progress: bool | None
 ) -> dict[Subset, Stored]:
-    """Branches and rows of everything in the loader, per subset."""
-    rows: list[list[Tensor]] = [[] for _ in subsets]
-    present: list[list[Tensor]] = [[] for _ in subsets]
-    branches: list[list[dict[str, Tensor]]] = [[] for _ in subsets]
-    names = [name for name in model.sizes if name != BOTH]
-    bar = progress(loader, "embedding images", len(loader), show_progress)
-    for found in embed_batches(model, bar, device, precision, subsets):
-        rows[found.subset].append(found.batch.index.cpu())
-        present[found.subset].append(found.batch.presence_of(model.modalities).cpu())
-        branches[found.subset].append({n: found.features[n].float().cpu() for n in names})
-    stored = {}
-    M = len(model.modalities)
-    for subset, index, seen, parts in zip(subsets, rows, present, branches, strict=True):
-        stored[subset] = Stored(
-            rows=torch.cat(index) if index else torch.zeros(0, dtype=torch.int64),
-            present=torch.cat(seen) if seen else torch.zeros(0, M, dtype=torch.bool),
-            branches={
-                n: torch.cat([part[n] for part in parts]) if parts else torch.zeros(0, model.sizes[n])
-                for n in names
-            },
-            dropped=dict(loader.dropped),
+    """Branches and rows of everything that is read, per subset."""
+    found: dict[Subset, list[Stored]] = {subset: [] for subset in subsets}
+    for whole in progress(reader, "embedding images", len(reader), show_progress):
+        for subset in subsets:
+            batch = whole.only(subset)
+            if batch is not None:
+                branches = loaded.features(batch)
+                found[subset].append(Stored(batch.index, branches, batch.presence_of(loaded.modalities)))
+    names = [name for name in loaded.sizes if name != BOTH]
+    M = len(loaded.modalities)
+    nothing = Stored(
+        rows=np.zeros(0, np.int64),
+        branches={name: np.zeros((0, loaded.sizes[name]), np.float32) for name in names},
+        present=np.zeros((0, M), np.bool_),
+    )
+    return {
+        subset: Stored(
+            rows=np.concatenate([part.rows for part in (nothing, *parts)]),
+            branches={n: np.concatenate([p.branches[n] for p in (nothing, *parts)]) for n in names},
+            present=np.concatenate([part.present for part in (nothing, *parts)]),
+            dropped=dict(reader.dropped),
         )
-    return stored
+        for subset, parts in found.items()
+    }
 
 
-def _spread(subset: Subset, stored: Stored, inverse: Tensor) -> Features:
+def _spread(subset: Subset, stored: Stored, inverse: Ints) -> Features:
     """Features of different samples as those of the rows (R,) they stand for."""
-    position = torch.full((int(inverse.max()) + 1,), -1, dtype=torch.int64)
-    position[stored.rows] = torch.arange(len(stored.rows))
+    position = np.full(int(inverse.max()) + 1, -1, np.int64)
+    position[stored.rows] = np.arange(len(stored.rows))
     dropped = {row: stored.dropped[n] for row, n in enumerate(inverse.tolist()) if n in stored.dropped}
     return Features(subset, stored.branches, position[inverse], stored.present, dropped)

@@ -6,8 +6,8 @@ import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from slimreid.devices import is_out_of_memory
 from slimreid.errors import TrainingError
+from slimreid.memory import is_out_of_memory
 
 _SHARED_WORD = "out of shared memory"
 _WORKER_WORDS = (_SHARED_WORD, "killed by signal", "exited unexpectedly")

@@ -9,7 +9,7 @@ from slimreid.errors import DataError
 from slimreid.evaluation.metrics.bootstrap import PairedDifference, paired_bootstrap
 from slimreid.evaluation.reports.formatting import interval_points, points, signed_interval, signed_points
 from slimreid.evaluation.reports.writing import RANKS
-from slimreid.inference.model_file import CHOSEN_ON_TEST
+from slimreid.inference.model_card import CHOSEN_ON_TEST
 from slimreid.visual.html.parts import Cell, Plot, Section, Table, plot
 from slimreid.visual.html.render import render
 from slimreid.visual.html.run import ReportRun
@@ -212,7 +212,7 @@ def features_table(runs: Runs) -> Table:
             cells = [points(result.map), interval_points(scores.interval)]
             cells += [points(result.rank(k)) for k in RANKS] + [points(result.minp)]
             reranked = points(scores.reranked.map) if scores.reranked else "–"
-            size = f"{run.loaded.model.sizes[kind]:,}"
+            size = f"{run.loaded.sizes[kind]:,}"
             rows.append([f"{run.name}: {kind}" if len(runs) > 1 else kind, size, *cells, reranked])
     ranks = [f"rank‑{k}" for k in RANKS]  # a hyphen that does not break
     columns = ["feature", "size", "mAP", "95 % interval", *ranks, "mINP", "mAP re-ranked"]

@@ -16,7 +16,7 @@ from slimreid.data.synthetic.options import SynthOptions
 from slimreid.data.synthetic.world import VAL_IDENTITIES
 from slimreid.errors import SlimReIDError
 from slimreid.evaluation.metrics.rerank import KReciprocal
-from slimreid.inference.batches import feature_kinds
+from slimreid.inference.kinds import feature_kinds
 from slimreid.runs.folder import RunFolder
 from slimreid.runs.reproduce import MANIFEST, shown_path, train_words
 from slimreid.visual.html.parts import Section
@@ -173,7 +173,7 @@ def _evaluate_options(run: ReportRun) -> list[str]:
     """What was asked for beside the usual."""
     evaluation = run.evaluation
     words = ["--missing", "all"]
-    if set(evaluation.features) != set(feature_kinds(run.loaded.model, "all")):
+    if set(evaluation.features) != set(feature_kinds(run.loaded, "all")):
         words += ["--feature", evaluation.main]
     if evaluation.protocol != run.manifest.protocol:
         words += ["--protocol", evaluation.protocol]

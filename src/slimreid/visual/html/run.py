@@ -8,10 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 
 from slimreid.data.manifest import Manifest, Sample
-from slimreid.devices import choose_device
 from slimreid.errors import DataError
 from slimreid.evaluation.query_gallery import SPLITS_OF, Side
 from slimreid.evaluation.reports.evaluate import (
@@ -21,7 +20,7 @@ from slimreid.evaluation.reports.evaluate import (
 from slimreid.evaluation.reports.feature_metrics import FeatureMetrics
 from slimreid.inference.features.data import ModelData, open_data
 from slimreid.inference.features.extract import Extraction, extract_features
-from slimreid.inference.load import LoadedModel, load
+from slimreid.inference.trained_model import TrainedModel, load_trained
 from slimreid.profiling.cost import ModelSummary, summarise
 from slimreid.runs.folder import RunFolder
 from slimreid.runs.measure import fresh_evaluation
@@ -36,7 +35,7 @@ class ReportRun:
     name: str
     path: Path
     """As the user gave it: a run's folder or a model file."""
-    loaded: LoadedModel
+    loaded: TrainedModel
     data: ModelData
     evaluation: Evaluation
     folder: RunFolder
@@ -74,9 +73,9 @@ class ReportRun:
         folder = evaluation_folder(self.loaded.path, self.data, evaluation.part)
         found = extract_features(self.loaded, data, options=Extraction(cache=folder))[chosen.modalities]
         place = {row: i for i, row in enumerate(rows)}
-        gallery = torch.tensor([place[row] for row in evaluation.gallery.rows.tolist()])
+        gallery = np.array([place[row] for row in evaluation.gallery.rows.tolist()], np.int64)
         return Embeddings(
-            found.get(evaluation.main, gallery).numpy(),
+            found.get(evaluation.main, gallery),
             evaluation.gallery.identities.tolist(),
             evaluation.gallery.cameras.tolist(),
         )
@@ -106,7 +105,7 @@ def run_names(paths: Sequence[Path]) -> list[str]:
 
 def gather_run(path: Path, name: str, data: Path | None = None) -> ReportRun:
     """One run; see `gather_runs`."""
-    loaded = load(path, choose_device())
+    loaded = load_trained(path, None)
     opened = open_data(loaded, data)
     folder = RunFolder.of_model(loaded.path)
     return ReportRun(

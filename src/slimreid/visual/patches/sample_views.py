@@ -8,14 +8,16 @@ from pathlib import PurePosixPath
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from matplotlib.figure import Figure
 from PIL import Image
 
-from slimreid.data.dataset import ReIDDataset
+from slimreid.config.model import BOTH
+from slimreid.data.batches import ModalBatch
+from slimreid.data.image_batch import ImageBatch, join_samples
 from slimreid.data.lookup import find_sample
 from slimreid.data.manifest import SPLITS, Sample
-from slimreid.devices import autocast, usable_precision
+from slimreid.data.sample_reader import SampleReader
+from slimreid.devices import autocast
 from slimreid.errors import ConfigError, DataError, ModelError, SlimReIDWarning
 from slimreid.evaluation.metrics.protocols import PositiveIndex
 from slimreid.evaluation.metrics.retrieval import evaluate_scores
@@ -23,10 +25,11 @@ from slimreid.evaluation.metrics.scores import SimilarityScores
 from slimreid.evaluation.query_gallery import SPLITS_OF, Part, retrieval_labels
 from slimreid.evaluation.reports.evaluate import evaluation_folder
 from slimreid.evaluation.reports.feature_metrics import prepare_rows
-from slimreid.inference.batches import check_kind, show_only
 from slimreid.inference.features.data import ModelData, camera_numbers, eval_config
 from slimreid.inference.features.extract import Extraction, extract_features
-from slimreid.inference.load import LoadedModel
+from slimreid.inference.kinds import Floats, check_kind, join_branches
+from slimreid.inference.loaded_model import LoadedModel
+from slimreid.inference.trained_model import TrainedModel
 from slimreid.modalities import parse_subset
 from slimreid.models.reid_model import ReIDOutput
 from slimreid.visual.patches.figure import draw_kept_patches
@@ -47,10 +50,14 @@ class SeenSample:
     """As the model saw them; absent modalities are left out."""
     without: tuple[str, ...]
     """Modalities that were left out on request."""
-    output: ReIDOutput
-    grid: tuple[int, int]
+    branches: dict[str, Floats]
+    """Its feature (1, D) per branch of the model."""
     modalities: tuple[str, ...]
     """Those of the model."""
+    output: ReIDOutput | None = None
+    """All that torch computed; None for an exported model."""
+    grid: tuple[int, int] = (0, 0)
+    """Patches of an image (down, across)."""
     stages: tuple[str, ...] = ()
     """Names of the stages of token reduction in the backbone."""
 
@@ -62,6 +69,8 @@ class SeenSample:
 
     def views(self) -> list[PatchView]:
         """Its kept patches per modality; raises `ModelError` for a model without token reduction."""
+        if self.output is None:
+            raise ModelError("an exported model does not tell the patches it kept; give the run it came from")
         if self.output.reduced is None:
             raise ModelError("this model has no token reduction: it keeps all patches")
         return reduced_views(
@@ -75,7 +84,6 @@ class SeenSample:
         )
 
 
-@torch.no_grad()
 def open_sample(loaded: LoadedModel, data: ModelData, name: str, missing: str | None = None) -> SeenSample:
     """Show a sample to a model, as evaluation does; `name` as in `find_sample`.
 
@@ -90,29 +98,36 @@ def open_sample(loaded: LoadedModel, data: ModelData, name: str, missing: str | 
             f"--missing {missing}: nothing is left of '{name}', which has {', '.join(sample.images)}"
         )
     config = eval_config(loaded, data, workers=0)
-    dataset = ReIDDataset(
-        data.manifest.with_samples([sample]),
-        SPLITS,
-        config.transforms,
-        data=config.data,
-        label_encoder=camera_numbers(loaded, data),
-    )
-    batch = show_only(dataset.collate([dataset[0]]), left)
+    one = data.manifest.with_samples([sample])
+    reader = SampleReader(one, SPLITS, config.transforms, config.data)
+    camera = camera_numbers(loaded, data).camera[sample.camera]
+    batch = join_samples([reader.read(0)], one.modalities, reader.size, [camera], [0]).only(left)
     assert batch is not None
-    device = next(loaded.model.parameters()).device
-    with warnings.catch_warnings(), autocast(usable_precision(config.train.precision, device), device):
+    resized = reader.resized(sample)
+    images = {m: Image.fromarray(resized[m].transpose(1, 2, 0)) for m in left}
+    stem = PurePosixPath(next(iter(sample.images.values())).path).stem
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", SlimReIDWarning)  # an unknown camera does not matter here
-        output = loaded.model(batch.to(device), with_reduced=True)
-    resized = dataset.resized(sample)
-    images = {m: Image.fromarray(resized[m].permute(1, 2, 0).numpy()) for m in left}
+        if not isinstance(loaded, TrainedModel):
+            return SeenSample(sample, stem, images, without, loaded.features(batch), loaded.modalities)
+        output = _all_outputs(loaded, batch)
     if output.present is None:  # zeros stand for what is absent: mid-grey, after normalisation
         grey = Image.new("RGB", config.transforms.size[::-1], (round(255 * config.transforms.mean),) * 3)
         images |= {m: grey for m in loaded.modalities if m not in images}
-    stem = PurePosixPath(next(iter(sample.images.values())).path).stem
     model = loaded.model
     reducer = model.in_backbone
     stages = tuple(f"block {stage.block + 1}" for stage in reducer.stages) if reducer else ()
-    return SeenSample(sample, stem, images, without, output, model.backbone.grid, loaded.modalities, stages)
+    branches = {n: f.float().cpu().numpy() for n, f in output.features.items() if n != BOTH}
+    seen = SeenSample(sample, stem, images, without, branches, loaded.modalities)
+    return replace(seen, output=output, grid=model.backbone.grid, stages=stages)
+
+
+@torch.no_grad()
+def _all_outputs(loaded: TrainedModel, batch: ImageBatch) -> ReIDOutput:
+    """What torch computes for a batch, with what became of its patches."""
+    with autocast(loaded.precision, loaded.device):
+        output: ReIDOutput = loaded.model(ModalBatch.from_images(batch).to(loaded.device), with_reduced=True)
+    return output
 
 
 def draw_sample(seen: SeenSample, look: Look = LIGHT, token: int | None = None) -> Figure:
@@ -146,18 +161,17 @@ def rank_sample(
     training sample, which has no gallery.
     """
     part = part_of(data, seen)
-    check_kind(kind, tuple(loaded.model.sizes))
+    check_kind(kind, tuple(loaded.sizes))
     samples = data.manifest.select(*SPLITS_OF[part])
     chosen = replace(data, manifest=data.manifest.with_samples(samples))
     folder = evaluation_folder(loaded.path, data, part)
     features = extract_features(loaded, chosen, options=Extraction(cache=folder))[chosen.manifest.modalities]
     gallery = [row for row in features.rows.tolist() if samples[row].split == SPLITS_OF[part][-1]]
-    query = F.normalize(seen.output.features[kind].float()).cpu()
     similarity = loaded.similarity(kind)
     present = np.array([[name in seen.images and name not in seen.without for name in loaded.modalities]])
     source = SimilarityScores(
         similarity,
-        similarity.prepare(query.numpy(), present),
+        similarity.prepare(join_branches(seen.branches, kind), present),
         prepare_rows(features, kind, similarity, np.array(gallery, dtype=np.int64)),
     )
     rows = [next(i for i, s in enumerate(samples) if s is seen.sample)]

@@ -9,9 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from slimreid.data.manifest import ImageRef
 from slimreid.gallery.errors import GalleryDamagedError
-from slimreid.gallery.store.rows import Filter, Floats, LogEntry, NewRow, Row
+from slimreid.gallery.store.rows import (
+    Filter,
+    Floats,
+    LogEntry,
+    NewRow,
+    Row,
+    files_from_json,
+    files_to_json,
+)
 
 COLUMNS = "id, identity, sample_group, modalities, camera, time, files, hash, quality, reasons, removed"
 SHIFT = 40
@@ -93,20 +100,6 @@ def to_entry(found: Sequence[Any]) -> LogEntry:
 def split_modalities(text: str) -> tuple[str, ...]:
     """The names in `rgb+tir`."""
     return tuple(text.split("+")) if text else ()
-
-
-def files_to_json(files: Mapping[str, ImageRef]) -> str:
-    """Image files as text: {modality: [path, box, window]}."""
-    plain = {name: [ref.path, ref.box, ref.window] for name, ref in files.items()}
-    return json.dumps(plain, ensure_ascii=False)
-
-
-def files_from_json(text: str) -> dict[str, ImageRef]:
-    """What `files_to_json` wrote."""
-    return {
-        name: ImageRef(path, tuple(box) if box else None, tuple(window) if window else None)
-        for name, (path, box, window) in json.loads(text).items()
-    }
 
 
 def feature_key(generation: int, row: int) -> int:

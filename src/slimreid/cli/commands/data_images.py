@@ -1,0 +1,44 @@
+"""`slimreid data synth`, `simulate` and `sheet`: images of datasets, drawn."""
+
+from __future__ import annotations
+
+import shlex
+
+from slimreid.cli.console import say
+from slimreid.cli.options.data import SheetOptions, SimulateOptions, SynthOptions
+from slimreid.data import synthetic
+from slimreid.data.manifest import read_manifest
+from slimreid.data.simulate.dataset import simulate_manifest
+from slimreid.data.synthetic.world import make_world
+from slimreid.visual.datasets.views import dataset_rows, save_sheet
+
+
+def synth(options: SynthOptions) -> None:
+    """Generate a synthetic rgb/nir/tir dataset, as image files with a manifest."""
+    world = synthetic.SynthOptions(
+        identities=options.identities,
+        cameras=options.cameras,
+        images_per_camera=options.images_per_camera,
+        size=options.pixels,
+        seed=options.seed,
+        objects=options.objects,
+        difficulty=options.difficulty,
+    )
+    out = options.out
+    count = make_world(out, world, options.val_identities, options.workers)
+    say(f"{count} samples of {options.identities} {options.objects} written to {out}")
+    say(f"next: slimreid data check {shlex.quote(str(out))}")
+
+
+def simulate(options: SimulateOptions) -> None:
+    """Simulate nir and tir images for an rgb dataset, from its pixels alone."""
+    result = simulate_manifest(read_manifest(options.data), options.out, options.seed, options.workers)
+    say(f"{len(result.samples)} rows ({result.origin}) written to {options.out}")
+
+
+def sheet(options: SheetOptions) -> None:
+    """Draw a contact sheet: a few identities, each from several cameras in all modalities."""
+    manifest = read_manifest(options.data, options.modalities)
+    rows = dataset_rows(manifest, options.split, options.identities, options.images, options.seed)
+    save_sheet(rows, manifest.modalities, options.out, title=f"{options.data}", note=manifest.origin)
+    say(f"contact sheet of {len(rows)} identities: {options.out}")

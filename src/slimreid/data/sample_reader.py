@@ -1,0 +1,98 @@
+"""From the rows of a manifest to resized images, and on to what a model sees of them in test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from slimreid.config import DataConfig, TransformConfig
+from slimreid.data.images.cache import DiskCache, ImageCache, NoCache, RamCache, cache_key
+from slimreid.data.images.decode import read_images
+from slimreid.data.images.normalise import Floats, check_aligned, normalise
+from slimreid.data.images.resize import resize
+from slimreid.data.images.window import Pixels
+from slimreid.data.manifest import Manifest, Sample, Split
+from slimreid.errors import ConfigError, DataError
+
+Resize = Callable[[Pixels, tuple[int, int], str], Pixels]
+"""(H, W, 3) uint8, size and mode to (3, *size) uint8."""
+
+
+class SampleReader:
+    """Reads samples of some splits of a manifest; `mode` and `resize` are how images are resized.
+
+    Raises `DataError` where there are none, `ConfigError` for windows of modalities that are not there.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        splits: Sequence[Split],
+        transforms: TransformConfig,
+        data: DataConfig,
+        *,
+        mode: str | None = None,
+        resize: Resize = resize,
+    ) -> None:
+        self.samples: tuple[Sample, ...] = manifest.select(*splits)
+        if not self.samples:
+            raise DataError(f"{manifest.root}: the manifest has no rows of split {' or '.join(splits)}")
+        self.root = manifest.root
+        self.modalities = manifest.modalities
+        self.transforms = transforms
+        self.size = transforms.size
+        self.mode = mode or transforms.test_resize
+        self.windows = data.windows or {}
+        for name in self.windows:
+            if name not in manifest.modalities:
+                raise ConfigError(f"data.windows.{name}: the data has {', '.join(manifest.modalities)} only")
+        self.on_error = data.on_error
+        self.at_least = self.size if data.scaled_decode else None
+        self.cache = _make_cache(data, manifest.root, self.size)
+        self._resize = resize
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def resized(self, sample: Sample) -> dict[str, Pixels]:
+        """The images of a sample as (3, H, W) uint8; raises `DataError` for a broken file."""
+        pixels = None
+
+        def make(name: str) -> Pixels:
+            nonlocal pixels
+            if pixels is None:  # read the whole sample once: a strip holds all its spectra
+                pixels = read_images(sample.images, self.root, self.windows, self.at_least)
+                check_aligned(pixels, {n: str(self.root / i.path) for n, i in sample.images.items()})
+            return self._resize(pixels[name], self.size, self.mode)
+
+        result = {}
+        for name, image in sample.images.items():
+            if isinstance(self.cache, NoCache):
+                result[name] = make(name)
+                continue
+            key = cache_key(self.root, image, self.windows.get(name), self.size, self.mode, self.at_least)
+            result[name] = self.cache.get(key, lambda name=name: make(name))  # type: ignore[misc]
+        return result
+
+    def read(self, number: int) -> dict[str, Floats]:
+        """The images (3, H, W) of a sample as a model sees them; raises `DataError` for a broken file."""
+        mean, std = self.transforms.mean, self.transforms.std
+        return {name: normalise(x, mean, std) for name, x in self.resized(self.samples[number]).items()}
+
+
+def _make_cache(data: DataConfig, root: Path, size: tuple[int, int]) -> ImageCache:
+    if data.cache == "ram":
+        return RamCache()
+    if data.cache == "disk":
+        return DiskCache(Path(data.cache_dir) if data.cache_dir else root / ".cache", size)
+    return NoCache()
+
+
+def broken_message(sample: Sample, error: DataError) -> str:
+    """How a sample whose files cannot be read is spoken of."""
+    return f"row {sample.row}: {error}"
+
+
+def stop_message(message: str) -> str:
+    """What is said where such a sample stops the work."""
+    return f"{message} (or leave it out: --skip-broken, in training data.on_error skip)"

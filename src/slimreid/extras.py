@@ -1,0 +1,55 @@
+"""Optional dependencies: which extra of the package brings what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from slimreid.errors import SlimReIDError
+
+EXTRA_OF = {
+    **dict.fromkeys(
+        (
+            "torch",
+            "accelerate",
+            "pytorch_metric_learning",
+            "scipy",
+            "sklearn",
+            "matplotlib",
+            "tensorboard",
+            "huggingface_hub",
+        ),
+        "train",
+    ),
+    **dict.fromkeys(("onnx", "onnxscript"), "export"),
+    **dict.fromkeys(("pymilvus", "milvus_lite", "faiss", "usearch", "pyarrow"), "gallery"),
+    **dict.fromkeys(("fastapi", "uvicorn", "multipart", "python_multipart"), "serve"),
+    "ray": "ray",
+}
+"""Module that is imported -> extra of the package that installs it."""
+
+
+class MissingExtraError(SlimReIDError):
+    """An optional dependency is not installed; the message says how to get it."""
+
+
+def missing_extra(error: ImportError) -> MissingExtraError | None:
+    """What to tell a user whose import failed; None where it is no matter of an extra."""
+    module = (error.name or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or module not in EXTRA_OF:
+        return None
+    return MissingExtraError(
+        f"this needs {module}, which is not installed: pip install 'slimreid[{EXTRA_OF[module]}]'"
+    )
+
+
+@contextmanager
+def explain_missing() -> Iterator[None]:
+    """Raise `MissingExtraError` where an import in the block fails for want of an extra."""
+    try:
+        yield
+    except ImportError as error:
+        found = missing_extra(error)
+        if found is None:
+            raise
+        raise found from None

@@ -1,0 +1,124 @@
+"""A gallery as Parquet files: everything it holds, for other programs and for another gallery."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from slimreid.errors import DataError
+from slimreid.files import atomic_write, refuse_existing
+from slimreid.gallery.store.contract import CALIBRATION, Store
+from slimreid.gallery.store.rows import Filter, ModelInfo, NewRow, files_from_json, files_to_json
+
+FORMAT = 1
+_HEADER = b"slimreid"
+
+
+def schema(model: ModelInfo, settings: dict[str, str]) -> pa.Schema:
+    """Columns of the files, and in the header what is true of all rows."""
+    header = {"format": FORMAT, "model": json.loads(model.to_json()), "settings": settings}
+    return pa.schema(
+        [
+            ("id", pa.int64()),
+            ("identity", pa.string()),
+            ("group", pa.string()),
+            ("modalities", pa.list_(pa.string())),
+            ("camera", pa.string()),
+            ("time", pa.float64()),
+            ("files", pa.string()),
+            ("hash", pa.string()),
+            ("quality", pa.float64()),
+            ("reasons", pa.list_(pa.string())),
+            ("thumbnail", pa.binary()),
+            ("feature", pa.list_(pa.float32(), model.dimension)),
+        ],
+        metadata={_HEADER: json.dumps(header, ensure_ascii=False).encode()},
+    )
+
+
+def write_parquet(store: Store, path: Path, which: Filter, overwrite: bool = False) -> int:
+    """Write rows into one file, whole or not at all; how many. Raises `DataError` where the file exists."""
+    refuse_existing(path, overwrite)
+    kept = {name: text for name, text in store.settings().items() if name == CALIBRATION}
+    columns = schema(store.model, kept)
+    count = 0
+    with atomic_write(path) as file, pq.ParquetWriter(file, columns) as writer:
+        for chunk in store.export(which):
+            writer.write_table(pa.table(_columns(chunk), schema=columns))
+            count += len(chunk)
+    return count
+
+
+def _columns(chunk: Sequence[tuple[int, NewRow]]) -> dict[str, Any]:
+    rows = [row for _, row in chunk]
+    features = np.stack([row.feature for row in rows])
+    flat = pa.array(features.reshape(-1), type=pa.float32())
+    return {
+        "id": [number for number, _ in chunk],
+        "identity": [row.identity for row in rows],
+        "group": [row.group for row in rows],
+        "modalities": [list(row.modalities) for row in rows],
+        "camera": [row.camera for row in rows],
+        "time": [row.time for row in rows],
+        "files": [files_to_json(row.files) for row in rows],
+        "hash": [row.hash for row in rows],
+        "quality": [row.quality for row in rows],
+        "reasons": [list(row.reasons) for row in rows],
+        "thumbnail": [row.thumbnail for row in rows],
+        "feature": pa.FixedSizeListArray.from_arrays(flat, features.shape[1]),
+    }
+
+
+def read_header(path: Path) -> tuple[ModelInfo, dict[str, str]]:
+    """Model and settings of an exported gallery; raises `DataError` for a file that is none."""
+    try:
+        found = (pq.read_schema(path).metadata or {}).get(_HEADER)
+        if found is None:
+            raise DataError(f"{path}: not an exported gallery; make one with 'slimreid gallery export'")
+        header = json.loads(found)
+        if header["format"] != FORMAT:
+            raise DataError(f"{path}: written by another version of SlimReID")
+        return ModelInfo.from_json(json.dumps(header["model"])), dict(header["settings"])
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: not a readable Parquet file of a gallery ({error})") from None
+
+
+def read_parquet(path: Path, chunk: int = 1024) -> Iterator[list[NewRow]]:
+    """The rows of a file, `chunk` at a time, never all in memory; raises `DataError`."""
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=chunk):
+                yield _rows(batch)
+    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
+        raise DataError(f"{path}: damaged ({error}); export it again") from None
+
+
+def _rows(batch: pa.RecordBatch) -> list[NewRow]:
+    features = batch.column("feature").flatten().to_numpy(zero_copy_only=False)
+    features = features.astype(np.float32, copy=False).reshape(batch.num_rows, -1)
+    names = [name for name in batch.schema.names if name not in ("id", "feature")]
+    lines = batch.select(names).to_pylist()
+    return [
+        NewRow(
+            feature=feature,
+            modalities=tuple(line["modalities"]),
+            identity=line["identity"],
+            group=line["group"],
+            camera=line["camera"],
+            time=line["time"],
+            files=files_from_json(line["files"]),
+            hash=line["hash"],
+            quality=line["quality"],
+            reasons=tuple(line["reasons"]),
+            thumbnail=line["thumbnail"],
+        )
+        for line, feature in zip(lines, features, strict=True)
+    ]

@@ -1,0 +1,196 @@
+"""Who is this? Calibrate a gallery, and decide by the calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from slimreid.errors import DataError
+from slimreid.gallery.answers import best_identities
+from slimreid.gallery.decisions.calibration import RATES, Bound, Calibration, calibrate
+from slimreid.gallery.decisions.identify import Candidate, Decision, identify
+from slimreid.gallery.decisions.rates import LEAST_IDENTITIES
+from slimreid.gallery.decisions.scale import Samples, site_similarity
+from slimreid.gallery.decisions.searches import Searches, join_searches
+from slimreid.gallery.embedder import prepare, presence
+from slimreid.gallery.queries import Query
+from slimreid.gallery.store.contract import CALIBRATION, Store
+from slimreid.gallery.store.rows import Change, Filter, Row
+from slimreid.inference.similarity import Prepared, Similarity
+from slimreid.modalities import subset_name
+from slimreid.progress import progress
+
+CANDIDATES = 10
+"""Identities that an answer may list."""
+HELD_OUT = 0.3
+"""Share of the identities by which the promised rates are checked."""
+_AT_ONCE = 256
+_MOST_FITTED = 20_000
+"""Rows that the scale of the scores is estimated from at most."""
+
+
+@dataclass(frozen=True)
+class Identification:
+    """The answer for one query."""
+
+    query: str
+    modalities: tuple[str, ...]
+    decision: Decision
+
+    def to_dict(self) -> dict[str, object]:
+        """Ready for JSON."""
+        found = self.decision
+        return {
+            "query": self.query,
+            "modalities": list(self.modalities),
+            "state": found.state,
+            "name": found.name,
+            "reason": found.reason,
+            "rate": found.rate,
+            "candidates": [vars(candidate) for candidate in found.candidates],
+        }
+
+
+def present_bound(store: Store) -> Bound:
+    """Features and size of a gallery as it is now."""
+    sizes = store.identities()
+    return Bound(store.model.fingerprint, len(set(sizes) - {""}), sum(sizes.values()))
+
+
+def read_calibration(store: Store) -> Calibration | None:
+    """The calibration of a gallery, None for none; raises `DataError` where it is damaged."""
+    text = store.settings().get(CALIBRATION)
+    return None if text is None else Calibration.from_json(text)
+
+
+def decide(store: Store, query: Query, rate: float, which: Filter) -> list[Identification]:
+    """Who each query is, at a rate of false positives (FPIR) that the user accepts."""
+    calibration, now = read_calibration(store), present_bound(store)
+    valid = calibration is not None and bool(calibration.valid_for(now))
+    scale = calibration.similarity if valid and calibration is not None else None
+    found = best_identities(store, query.prepared, CANDIDATES, which, scale)
+    answers = []
+    for name, seen, rows in zip(query.names, query.modalities, found, strict=True):
+        candidates = [
+            Candidate(who, float(score)) for who, score in zip(rows.identities, rows.scores, strict=True)
+        ]
+        subset = subset_name(seen, store.model.modalities)
+        answers.append(
+            Identification(name, seen, identify(candidates, calibration, now, subset=subset, rate=rate))
+        )
+    return answers
+
+
+@dataclass(frozen=True, eq=False)
+class Probes:
+    """Samples of known identity that a calibration searches for."""
+
+    query: Prepared
+    features: np.ndarray[tuple[int, int], np.dtype[np.float32]]
+    present: np.ndarray[tuple[int, int], np.dtype[np.bool_]]
+    identities: Sequence[str]
+    own: Sequence[Row | None]
+    """The row that each is itself: it and its tracklet do not count as found. None for another sample."""
+
+
+def rows_as_probes(store: Store, trained: Sequence[str] = ()) -> Probes:
+    """The rows of a gallery as searches, except those of unknown identity and of `trained` ones.
+
+    Raises `DataError` where none is left.
+    """
+    rows = [row for row in store.rows() if row.identity and row.identity not in set(trained)]
+    if not rows:
+        raise DataError(
+            f"{store.place}: no row to calibrate with: enrol identities the model was not trained on"
+        )
+    info = store.model
+    features = np.concatenate(
+        [store.features([row.id for row in rows[at : at + _AT_ONCE]]) for at in range(0, len(rows), _AT_ONCE)]
+    )
+    present = presence(info.modalities, [row.modalities for row in rows])
+    return Probes(
+        prepare(info, features, present), features, present, [row.identity for row in rows], list(rows)
+    )
+
+
+def calibrate_store(
+    store: Store,
+    probes: Probes,
+    by: str,
+    *,
+    rates: Sequence[float] = RATES,
+    seed: int = 0,
+    show_progress: bool | None = None,
+) -> Calibration:
+    """Calibrate a gallery by searches for probes, and keep the calibration in it.
+
+    A part of the identities is held out: neither scale nor thresholds are made from it, and it says which
+    rates are really achieved. Raises `DataError` and `GalleryError`.
+    """
+    names = np.unique(np.asarray(probes.identities))
+    count = round(HELD_OUT * len(names)) if len(names) >= 2 * LEAST_IDENTITIES else 0
+    held = set(np.random.default_rng(seed).permutation(names)[:count].tolist())
+    is_held = np.array([name in held for name in probes.identities])
+    fitted = np.flatnonzero(~is_held)
+    if len(fitted) > _MOST_FITTED:
+        fitted = np.sort(np.random.default_rng(seed).choice(fitted, _MOST_FITTED, replace=False))
+    samples = Samples(probes.features[fitted], probes.present[fitted], np.asarray(probes.identities)[fitted])
+    scale = site_similarity(store.model.similarity, samples)
+    found = join_searches(list(_searches(store, probes, scale, show_progress)))
+    calibration = calibrate(
+        found[~is_held],
+        present_bound(store),
+        scale,
+        held_out=found[is_held] if count else None,
+        rates=rates,
+        seed=seed,
+    )
+    change = Change("calibrate", by, {"rates": list(rates)}, settings={CALIBRATION: calibration.to_json()})
+    store.commit(change)
+    return calibration
+
+
+def _searches(
+    store: Store, probes: Probes, scale: Similarity, show_progress: bool | None
+) -> Iterator[Searches]:
+    modalities = store.model.modalities
+    starts = range(0, len(probes.identities), _AT_ONCE)
+    for start in progress(starts, "searching", show=show_progress):
+        part = np.arange(start, min(start + _AT_ONCE, len(probes.identities)))
+        names = [probes.identities[i] for i in part.tolist()]
+        subsets = [
+            subset_name(
+                [m for m, there in zip(modalities, probes.present[i], strict=True) if there], modalities
+            )
+            for i in part
+        ]
+        nearest = best_identities(store, probes.query[part], 2, Filter(), scale)
+        other = [
+            next((float(s) for s, who in zip(f.scores, f.identities, strict=True) if who != name), np.nan)
+            for name, f in zip(names, nearest, strict=True)
+        ]
+        own = [_own_score(store, probes, int(i), scale) for i in part]
+        yield Searches(np.asarray(names), np.array(other), np.array(own), np.asarray(subsets))
+
+
+def _own_score(store: Store, probes: Probes, number: int, scale: Similarity) -> float:
+    """Best score of the other rows of a probe's identity; NaN for none."""
+    itself = probes.own[number]
+    which = Filter(identities=[probes.identities[number]])
+    count = 1
+    while True:
+        found = store.search(probes.query[np.array([number])], count, which, scale)[0]
+        group = {}
+        if itself is not None and itself.group and len(found.ids):
+            group = {row.id: row.group for row in store.rows(Filter(ids=found.ids.tolist()))}
+        for row, score in zip(found.ids.tolist(), found.scores.tolist(), strict=True):
+            same = itself is not None and (
+                row == itself.id or (itself.group and group.get(row) == itself.group)
+            )
+            if not same:
+                return float(score)
+        if len(found.ids) < count:
+            return float("nan")
+        count *= 8

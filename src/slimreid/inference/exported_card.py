@@ -1,0 +1,220 @@
+"""`model.json` of an exported model: all that is known of it but the graphs and weights. Needs no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slimreid import __version__
+from slimreid.errors import DataError, ModelError
+from slimreid.files import open_regular, write_text
+from slimreid.inference.model_card import ModelCard, card_from_header, feature_fingerprint
+from slimreid.inference.similarity import Similarity
+from slimreid.json_files import Kinds, check_object, parse_json, shown
+from slimreid.modalities import all_subsets
+
+CARD_NAME = "model.json"
+FORMAT = 1
+MOST_BYTES = 256 * 2**20
+"""A larger `model.json` is none."""
+
+ExportPrecision = Literal["float32", "int8"]
+Subset = tuple[str, ...]
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class ExportedCard:
+    """What `model.json` says of an exported model."""
+
+    model: ModelCard
+    """What the model file said: options, modalities, identities, cameras, training."""
+    fingerprint: str
+    """SHA-256 of the weights that were exported, as `LoadedModel.fingerprint`."""
+    precision: ExportPrecision
+    float_layers: tuple[str, ...]
+    """With int8: linear layers that stayed float32, by the name of their weight."""
+    sizes: Mapping[str, int]
+    """Channels of each kind of feature, `both` last."""
+    blocks: Mapping[str, tuple[Subset, ...]]
+    """Per kind of feature, the modalities that each of its blocks is computed from; see `Similarity`."""
+    impostors: Mapping[str, Floats]
+    """Per kind of feature, how alike different training identities are; see `Similarity`."""
+    stages: tuple[str, ...]
+    """Outputs of a graph that tell the kept patches, one (B, M, K) per stage of token reduction."""
+    camera_input: bool
+    """Whether a graph has the input `camera`, int64 (B,), −1 for a camera that is not known."""
+    graphs: Mapping[Subset, str]
+    """File of the graph of each subset of the modalities."""
+    files: Mapping[str, str]
+    """SHA-256 of every other file of the folder."""
+    check: Mapping[str, Any] = field(default_factory=dict)
+    """How the exported model compares with the one it came from."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """Where it came from: model file, versions, time."""
+
+    @property
+    def modalities(self) -> Subset:
+        """Modalities of the model, in order."""
+        return self.model.modalities
+
+    @property
+    def feature_fingerprint(self) -> str:
+        """SHA-256 over weights, precision and preprocessing: only features that agree in it are compared."""
+        # float32 is what torch calls fp32: both give the same features, so these may be compared.
+        name = "fp32" if self.precision == "float32" else self.precision
+        return feature_fingerprint(self.model, self.fingerprint, " ".join([name, *self.float_layers]))
+
+    def similarity(self, feature: str) -> Similarity:
+        """How features of a kind are compared; `feature` is a key of `sizes`."""
+        return Similarity(self.modalities, self.blocks[feature], self.impostors.get(feature))
+
+
+def write_exported(folder: Path, card: ExportedCard) -> None:
+    """Write `model.json`, with a checksum over itself, after all other files of the folder."""
+    transforms, data = card.model.config.transforms, card.model.config.data
+    content = {
+        "format": FORMAT,
+        "slimreid": __version__,
+        "fingerprint": card.fingerprint,
+        "feature_fingerprint": card.feature_fingerprint,
+        "precision": card.precision,
+        "float_layers": list(card.float_layers),
+        "preprocessing": {
+            "height": transforms.height,
+            "width": transforms.width,
+            "resize": transforms.test_resize,
+            "antialias": True,
+            "channels": "RGB",
+            "mean": transforms.mean,
+            "std": transforms.std,
+            "windows": data.windows,
+            "scaled_decode": data.scaled_decode,
+        },
+        "graphs": [{"modalities": subset, "file": file} for subset, file in card.graphs.items()],
+        "camera_input": card.camera_input,
+        "features": {
+            kind: {
+                "size": size,
+                "blocks": card.blocks[kind],
+                "impostors": _as_lists(card.impostors.get(kind)),
+            }
+            for kind, size in card.sizes.items()
+        },
+        "stages": card.stages,
+        "check": card.check,
+        "provenance": card.provenance,
+        **asdict(card.model),
+        "files": card.files,
+    }
+    plain = json.loads(json.dumps(content, allow_nan=False))
+    plain["checksum"] = _checksum(plain)
+    write_text(folder / CARD_NAME, json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
+
+
+def is_exported(path: Path | str) -> bool:
+    """Whether a path is the folder of an exported model, or its `model.json`."""
+    path = Path(path)
+    return (path / CARD_NAME).is_file() or (path.name == CARD_NAME and path.is_file())
+
+
+def read_exported(folder: Path | str) -> ExportedCard:
+    """What the `model.json` of an exported model says; raises `ModelError` if it is not one or is damaged."""
+    path = Path(folder)
+    path = path if path.name == CARD_NAME else path / CARD_NAME
+    try:
+        with open_regular(path, MOST_BYTES) as file:
+            values = check_object(parse_json(file.read()), {"format": int})
+    except DataError as error:
+        raise ModelError(f"{error}; give the folder that 'slimreid export' wrote") from None
+    except (ValueError, OSError) as error:
+        raise ModelError(f"{path}: not the card of an exported model ({error})") from None
+    if values["format"] != FORMAT:
+        age, cure = (
+            ("newer", "update SlimReID") if values["format"] > FORMAT else ("older", "export it again")
+        )
+        raise ModelError(
+            f"{path}: written by SlimReID {shown(values.get('slimreid'))}, which is {age}; {cure}"
+        )
+    if _checksum(values) != values.get("checksum"):
+        raise ModelError(f"{path}: does not match its checksum; copy the folder again, or export it again")
+    try:
+        return _card(path, values)
+    except (ValueError, KeyError, TypeError, DataError) as error:
+        raise ModelError(f"{path}: damaged ({error}); export the model again") from None
+
+
+def _card(path: Path, values: dict[str, Any]) -> ExportedCard:
+    """The card that checked values make; raises `ValueError` or `DataError` saying what is wrong."""
+    check_object(values, _KINDS)
+    model = card_from_header(path, values)
+    features: dict[str, Any] = values["features"]
+    card = ExportedCard(
+        model=model,
+        fingerprint=values["fingerprint"],
+        precision=values["precision"],
+        float_layers=tuple(values["float_layers"]),
+        sizes={kind: int(each["size"]) for kind, each in features.items()},
+        blocks={kind: tuple(tuple(block) for block in each["blocks"]) for kind, each in features.items()},
+        impostors={
+            kind: np.array(each["impostors"], np.float32)
+            for kind, each in features.items()
+            if each["impostors"] is not None
+        },
+        stages=tuple(values["stages"]),
+        camera_input=values["camera_input"],
+        graphs={tuple(each["modalities"]): str(each["file"]) for each in values["graphs"]},
+        files=values["files"],
+        check=values["check"],
+        provenance=values["provenance"],
+    )
+    missing = [subset for subset in all_subsets(model.modalities) if subset not in card.graphs]
+    if missing:
+        raise ValueError(f"no graph for {', '.join(missing[0])}")
+    strange = [name for name in (*card.graphs.values(), *card.files) if Path(name).name != name]
+    if strange:
+        raise ValueError(f"'{strange[0]}' is not the name of a file in the folder")
+    for kind in card.sizes:
+        card.similarity(kind)
+    return card
+
+
+_KINDS: Kinds = {
+    "fingerprint": str,
+    "precision": str,
+    "float_layers": list,
+    "features": dict,
+    "stages": list,
+    "camera_input": bool,
+    "graphs": list,
+    "files": dict,
+    "check": dict,
+    "provenance": dict,
+    "config": dict,
+    "modalities": list,
+    "identities": list,
+    "cameras": list,
+    "epoch": int,
+    "select_on": str,
+}
+"""What every `model.json` must hold."""
+
+
+def _as_lists(table: Floats | None) -> Any:
+    """A table (S, S, 2) as JSON holds it: null where a pair of subsets shares no block."""
+    if table is None:
+        return None
+    return [[[None if np.isnan(x) else float(x) for x in pair] for pair in row] for row in table]
+
+
+def _checksum(values: Mapping[str, Any]) -> str:
+    """SHA-256 over all values but the checksum itself."""
+    plain = {name: value for name, value in values.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

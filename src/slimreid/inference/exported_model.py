@@ -1,0 +1,95 @@
+"""Exported models, which onnxruntime runs. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from slimreid.config.model import BOTH
+from slimreid.data.image_batch import ImageBatch
+from slimreid.errors import ConfigError
+from slimreid.inference.exported_card import CARD_NAME, ExportedCard
+from slimreid.inference.kinds import Floats, check_kind
+from slimreid.inference.loaded_model import LoadedModel
+from slimreid.inference.model_card import ModelCard
+from slimreid.inference.onnx_engine import OnnxEngine
+from slimreid.inference.similarity import Similarity
+
+
+@dataclass(frozen=True)
+class ExportedModel(LoadedModel):
+    """A model that was exported to ONNX."""
+
+    engine: OnnxEngine
+    path: Path
+    """Its `model.json`."""
+
+    @property
+    def exported(self) -> ExportedCard:
+        """All that `model.json` says."""
+        return self.engine.card
+
+    @property
+    def card(self) -> ModelCard:  # type: ignore[override]
+        """What the file of the model said that was exported."""
+        return self.exported.model
+
+    @property
+    def fingerprint(self) -> str:  # type: ignore[override]
+        """SHA-256 of the weights that were exported."""
+        return self.exported.fingerprint
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Channels of each kind of feature, `both` last."""
+        return self.exported.sizes
+
+    @property
+    def precision(self) -> str:
+        """Number format in which features are computed, and by what."""
+        return " ".join(["onnx", self.exported.precision, *self.exported.float_layers])
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the files with weights, which the graphs share."""
+        names = [name for name in self.exported.files if not name.endswith((".onnx", ".md"))]
+        return sum((self.engine.folder / name).stat().st_size for name in names)
+
+    @property
+    def feature_fingerprint(self) -> str:
+        """SHA-256 over weights, precision and preprocessing: only features that agree in it are compared."""
+        return self.exported.feature_fingerprint
+
+    def similarity(self, feature: str = BOTH) -> Similarity:
+        """How features of a kind are compared; raises `ConfigError` for one the model does not have."""
+        check_kind(feature, tuple(self.sizes))
+        return self.exported.similarity(feature)
+
+    def features(self, batch: ImageBatch) -> dict[str, Floats]:
+        """Features (B, D) of a batch per branch, as the model gives them, not normalised.
+
+        Samples that have the same modalities are computed together, by the graph of these modalities.
+        """
+        known = len(self.cameras)
+        cameras = np.where(batch.camera < known, batch.camera, -1)
+        branches = [kind for kind in self.sizes if kind != BOTH]
+        found = {kind: np.empty((len(batch), self.sizes[kind]), np.float32) for kind in branches}
+        for subset, rows in batch.by_subset():
+            images = {name: batch.images[name][rows] for name in subset}
+            part = self.engine.features(images, cameras[rows])
+            for kind in branches:
+                found[kind][rows] = part[kind]
+        return found
+
+
+def load_exported(
+    folder: Path | str, device: str | None = "cpu", threads: int | None = None
+) -> ExportedModel:
+    """Load an exported model from its folder; raises `ModelError`, and `ConfigError` for another device."""
+    if device not in (None, "cpu"):
+        raise ConfigError(f"device '{device}': an exported model runs on the CPU; leave it out")
+    engine = OnnxEngine(folder, threads)
+    return ExportedModel(engine, engine.folder / CARD_NAME)

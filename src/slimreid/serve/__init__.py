@@ -1,0 +1,1 @@
+"""A gallery as a service: an HTTP interface for programs, a page for people."""

@@ -1,0 +1,1 @@
+"""Images of strangers are decoded in processes of their own, which may die."""
