@@ -1,12 +1,21 @@
 // Which file belongs to which modality and shot, by its name.
 
 const SEPARATOR = /[^a-z0-9]+/;
+// The words of slimreid.modalities; a test compares them.
+export const ALIASES = {
+  rgb: ["vis", "visible", "color", "colour"],
+  nir: ["ni", "nearinfrared"],
+  tir: ["ti", "th", "thermal", "lwir", "mwir"],
+};
 
-/** The modality that a file's path names ("NIR/0001.jpg", "0001_tir.png"), and the path without it. */
+/** The modality that a file's path names ("NI/0001.jpg", "0001_thermal.png"), and the path without it. */
 export const modalityOf = (path, modalities) => {
   const words = path.toLowerCase().split(SEPARATOR);
-  const name = modalities.find((modality) => words.includes(modality.toLowerCase()));
-  return { name: name ?? null, rest: words.filter((word) => word !== name).join("_") };
+  for (const name of modalities) {
+    const word = [name.toLowerCase(), ...(ALIASES[name] ?? [])].find((each) => words.includes(each));
+    if (word) return { name, rest: words.filter((each) => each !== word).join("_") };
+  }
+  return { name: null, rest: words.join("_") };
 };
 
 /**

@@ -48,7 +48,7 @@ export const percent = (value) =>
 
 /** A moment in seconds since 1970, in the reader's own time zone. */
 export const moment = (seconds) =>
-  new Intl.DateTimeFormat(LANGUAGES[current].tag, { dateStyle: "medium", timeStyle: "medium" }).format(new Date(1000 * seconds));
+  new Intl.DateTimeFormat(LANGUAGES[current].tag, { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" }).format(new Date(1000 * seconds));
 
 const choose = (name) => {
   current = name in LANGUAGES ? name : "en";

@@ -13,8 +13,8 @@ const identityLink = (name) =>
 
 const facts = (row) =>
   el("p", { class: "chips" },
-    row.camera && el("span", { class: "chip" }, t("camera"), " ", data(row.camera)),
-    row.time !== null && el("span", { class: "chip" }, moment(row.time)),
+    row.camera && el("span", { class: "fact" }, icon("camera"), el("span", { class: "spoken" }, t("camera"), " "), data(row.camera)),
+    row.time !== null && el("span", { class: "fact" }, icon("clock"), el("span", { class: "spoken" }, t("time"), " "), moment(row.time)),
     row.reasons.map((reason) => el("span", { class: "chip warn" }, reasonParts(reason))));
 
 /** A card for a row. `match` adds rank and score on a `scale`; `chosen` a box to choose it; `compare` a button. */

@@ -26,33 +26,34 @@ const bothPatches = async (shot, row) => {
   return samples;
 };
 
+/** Both pictures of one modality beside each other. */
+const beside = (name, shot, row, grids) =>
+  el("figure", {},
+    el("figcaption", {}, modalityName(name)),
+    el("div", { class: "two" },
+      el("div", {}, framed(queryPicture(shot, name), grids?.[0]?.[name]), el("small", {}, t("compare.query"))),
+      el("div", {}, framed(rowPicture(row, name), grids?.[1]?.[name]), el("small", {}, t("compare.match")))));
+
 /** Opens the comparison of the query with a match. */
 export const compare = (row, match, scale) => {
   const shot = filledShots()[0] ?? {};
-  const table = el("table", { class: "compare-table" });
+  const pictures = el("div", { class: "beside" });
   const trouble = el("div", {});
-  const show = (grids) =>
-    table.replaceChildren(
-      el("thead", {}, el("tr", {}, el("td", {}), el("th", { scope: "col" }, t("compare.query")), el("th", { scope: "col" }, t("compare.match")))),
-      el("tbody", {}, modalities().map((name) => el("tr", {},
-        el("th", { scope: "row" }, modalityName(name)),
-        el("td", {}, framed(queryPicture(shot, name), grids?.[0]?.[name])),
-        el("td", {}, framed(rowPicture(row, name), grids?.[1]?.[name]))))));
+  const show = (grids) => pictures.replaceChildren(...modalities().map((name) => beside(name, shot, row, grids)));
   const toggle = async (event) => {
-    if (!event.target.checked) return show(null);
     try {
-      return show(await bothPatches(shot, row));
+      show(event.target.checked ? await bothPatches(shot, row) : null);
     } catch (problem) {
       event.target.checked = false;
-      return trouble.replaceChildren(problemBox(problem));
+      trouble.replaceChildren(problemBox(problem));
     }
   };
   show(null);
   openDialog(t("compare.title"), () => el("div", { class: "body" },
     el("div", { class: "row spread" },
       el("p", { class: "compare-head" }, el("b", {}, identityName(row.identity)),
-        row.camera && [" · ", t("camera"), " ", data(row.camera)], row.time !== null && [" · ", moment(row.time)]),
+        row.camera && [" · ", data(row.camera)], row.time !== null && [" · ", moment(row.time)]),
       shared.status.model.patches && el("label", { class: "check" }, el("input", { type: "checkbox", onchange: toggle }), el("span", {}, t("patches.show")))),
-    meter(match.score, scale), trouble, table,
+    meter(match.score, scale), trouble, pictures,
     query.shots.length > 1 && el("p", { class: "small faint" }, t("compare.first"))), { wide: true });
 };

@@ -2,6 +2,7 @@
 
 import { data } from "../dom.js";
 import { has, parts, t, translated } from "../i18n.js";
+import { modalities } from "../state.js";
 
 /** A modality in words; one the page does not know keeps its name. */
 export const modalityName = (name) => translated(`modality.${name}`, name);
@@ -9,8 +10,12 @@ export const modalityName = (name) => translated(`modality.${name}`, name);
 /** The same as text. */
 export const modalityText = (name) => (has(`modality.${name}`) ? t(`modality.${name}`) : name);
 
-/** A subset of the modalities ("rgb+tir"); '' means all together. */
-export const subsetText = (subset) => (subset ? subset.split("+").map(modalityText).join(" + ") : t("subset.any"));
+/** A subset of the modalities by their first letters ("rt"), or joined names; '' means all queries together. */
+export const subsetText = (subset) => {
+  if (!subset) return t("subset.any");
+  const words = subset.includes("+") ? subset.split("+") : [...subset];
+  return words.map((word) => modalityText(modalities().find((name) => name === word || name[0] === word) ?? word)).join(" + ");
+};
 
 /** An identity; '' means that nobody knows. */
 export const identityName = (name) => (name ? data(name) : t("nobody"));

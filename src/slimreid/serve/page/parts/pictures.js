@@ -1,7 +1,7 @@
 // Pictures of rows and of the query, one per modality, always in the model's order; what is absent is hatched.
 
 import { imageUrl, thumbnailUrl } from "../api.js";
-import { el, svg } from "../dom.js";
+import { data, el, svg } from "../dom.js";
 import { t } from "../i18n.js";
 import { modalities } from "../state.js";
 import { modalityText } from "./names.js";
@@ -42,7 +42,7 @@ export const rowStrip = (row) => {
   const strip = el("div", { class: "strip" });
   for (const name of modalities()) {
     const there = row.modalities.includes(name);
-    strip.append(el("figure", {}, there ? crop(row, name, strip) : absent(), el("figcaption", {}, modalityText(name))));
+    strip.append(el("figure", {}, there ? crop(row, name, strip) : absent(), data(name.toUpperCase(), "figcaption")));
   }
   return strip;
 };

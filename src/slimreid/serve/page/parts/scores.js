@@ -7,10 +7,10 @@ import { number, t } from "../i18n.js";
 export const makeScale = (answer) => {
   const values = [...answer.matches, ...(answer.candidates ?? [])].map((each) => each.score);
   for (const limit of [answer.strict, answer.lax]) if (limit !== null && limit !== undefined) values.push(limit);
-  const high = Math.max(...values, 0.1);
-  const low = Math.min(...values, 0);
-  const margin = 0.05 * (high - low);
-  return { low: low < 0 ? low - margin : 0, high: high + margin, strict: answer.strict ?? null, lax: answer.lax ?? null };
+  const high = Math.max(...values);
+  const low = Math.min(...values);
+  const margin = 0.08 * (high - low) || 0.1;
+  return { low: low - margin, high: high + margin, strict: answer.strict ?? null, lax: answer.lax ?? null };
 };
 
 const place = (scale, value) => `${(100 * (value - scale.low)) / (scale.high - scale.low)}%`;
@@ -22,22 +22,23 @@ export const level = (scale, score) => {
   return scale.lax !== null && score > scale.lax ? "lax" : "below";
 };
 
-const tick = (scale, value, kind) => {
-  if (value === null) return null;
-  const line = el("i", { class: `tick ${kind}` });
-  line.style.left = place(scale, value);
-  return line;
+/** A stretch of the scale from a threshold up to its end. */
+const zone = (scale, from, kind) => {
+  if (from === null) return null;
+  const part = el("i", { class: `zone-${kind}` });
+  part.style.left = place(scale, from);
+  return part;
 };
 
-/** A bar with the score as a figure; a reader hears the figure and what it means. */
+/** A dot on the scale and the score as a figure; a reader hears the figure and what it means. */
 export const meter = (score, scale) => {
   const kind = level(scale, score);
-  const bar = el("i", { class: "fill" });
-  bar.style.width = place(scale, score);
+  const dot = el("i", { class: "dot" });
+  dot.style.left = place(scale, score);
   return el(
     "div",
     { class: `meter ${kind}` },
-    el("span", { class: "track", "aria-hidden": "true" }, bar, tick(scale, scale.lax, "lax"), tick(scale, scale.strict, "strict")),
+    el("span", { class: "track", "aria-hidden": "true" }, zone(scale, scale.lax, "lax"), zone(scale, scale.strict, "strict"), dot),
     el("b", {}, el("span", { class: "spoken" }, t("score")), " ", number(score, 3)),
     el("span", { class: "spoken" }, " ", t(`level.${kind}`)),
   );

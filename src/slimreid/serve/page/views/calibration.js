@@ -83,7 +83,7 @@ export const calibrationView = (main, again) => {
     return [
       found.state !== "ok" && note(el("p", {}, t(`calibration.${found.state}`)), el("p", { class: "small" }, data(found.reason, "span", { lang: "en" }))),
       facts(found),
-      el("div", { class: "pair" },
+      el("div", { class: "pair limited" },
         found.rates.length > 0 && el("label", { class: "field" }, el("span", {}, t("rate.label")), rateSelect(found.rates, rate, (value) => { query.options.rate = value; redraw(); })),
         el("label", { class: "field" }, el("span", {}, t("calibration.subset")), subset)),
       chosen && el("p", { class: "sentence" }, t("calibration.sentence", { score: number(chosen.threshold.value, 3), n: strangers(chosen.rate), missed: chosen.fnir === null ? t("figure.none") : percent(chosen.fnir.value) })),

@@ -42,8 +42,8 @@ export const clustersView = (main, again) => {
   };
   const reload = () => loadInto(list, load, "clusters.working");
   const control = calibrated
-    ? el("label", { class: "field" }, el("span", {}, t("rate.label")), rateSelect(rates, chosen.rate ?? rates[0], (rate) => { chosen.rate = rate; reload(); }))
-    : el("label", { class: "field" }, el("span", {}, t("clusters.score")),
+    ? el("label", { class: "field narrow" }, el("span", {}, t("rate.label")), rateSelect(rates, chosen.rate ?? rates[0], (rate) => { chosen.rate = rate; reload(); }))
+    : el("label", { class: "field narrow" }, el("span", {}, t("clusters.score")),
         el("input", { type: "number", step: 0.05, min: -1, max: 2, value: chosen.threshold, onchange: (event) => { chosen.threshold = Number(event.target.value); reload(); } }));
   main.replaceChildren(el("h1", {}, t("clusters.title")), el("p", { class: "faint" }, t("clusters.explain")));
   if (!shared.status.unknown) {

@@ -23,14 +23,14 @@ const details = (entry) =>
   });
 
 const line = (entry) =>
-  el("tr", { class: entry.undone_by !== null ? "undone" : null },
-    el("td", { class: "figure" }, number(entry.id)),
-    el("td", {}, moment(entry.time)),
-    el("td", {}, data(entry.by)),
-    el("th", { scope: "row" }, translated(`operation.${entry.operation}`, entry.operation),
-      entry.undone_by !== null && el("span", { class: "chip" }, t("log.undone", { entry: entry.undone_by }))),
-    el("td", { class: "figure" }, number(entry.count)),
-    el("td", {}, details(entry)));
+  el("li", { class: entry.undone_by !== null ? "undone" : null },
+    el("span", { class: "number" }, number(entry.id)),
+    el("span", {}, el("b", {}, translated(`operation.${entry.operation}`, entry.operation)),
+      entry.undone_by !== null && [" ", el("span", { class: "chip" }, t("log.undone", { entry: entry.undone_by }))]),
+    el("span", {}, t("rows", { n: entry.count })),
+    el("span", {}, moment(entry.time)),
+    el("span", {}, el("span", { class: "spoken" }, t("log.by"), " "), data(entry.by)),
+    el("span", { class: "details" }, details(entry)));
 
 /** Draws the view into `main`. */
 export const logView = (main, again) => {
@@ -40,18 +40,16 @@ export const logView = (main, again) => {
     if (!page.entries.length) return el("p", { class: "faint" }, t("log.empty"));
     const last = page.entries.find((entry) => entry.undoable && entry.undone_by === null);
     const undo = el("button", { type: "button", disabled: !last, onclick: () => undoLast(last.id, async () => { await refresh(); await again(); }) }, t("undo.open"));
-    const body = el("tbody", {}, page.entries.map(line));
+    const body = el("ol", { class: "log", role: "list" }, page.entries.map(line));
     const more = el("button", { type: "button", hidden: page.next === null, onclick: async () => {
       const next = await api.log(page.next, PAGE);
       body.append(...next.entries.map(line));
       page.next = next.next;
       more.hidden = next.next === null;
     } }, t("more"));
-    const head = ["log.entry", "time", "log.by", "log.operation", "log.rows", "log.details"];
     return [
       may("editor") && el("div", { class: "row" }, undo),
-      el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": t("log.title") },
-        el("table", { class: "log" }, el("thead", {}, el("tr", {}, head.map((key, place) => el("th", { scope: "col", class: place === 0 || place === 4 ? "figure" : null }, t(key))))), body)),
+      body,
       el("div", { class: "row" }, more),
     ].filter(Boolean);
   };
