@@ -206,3 +206,12 @@ def test_the_example_of_missing_modalities_runs():
     names: dict[str, Any] = {}
     exec(code, names)
     assert names["night"].features["both"].shape == (2, 576)
+
+
+def test_the_example_of_identification_runs(capsys):
+    (code,) = blocks(ROOT / "docs" / "identification.md", "python")
+    exec(code, {})
+    told = capsys.readouterr().out
+    assert "state='known'" in told
+    assert "name='Ann'" in told
+    assert "it needs at least 2,995 searches" in told

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from slimreid.cli.command_table import COMMANDS, Group
+from slimreid.cli.command_table import all_commands
 from slimreid.cli.config_arguments import MAIN_OPTIONS
 from slimreid.cli.parser import parse_words
 from slimreid.config.files import known_keys
@@ -87,12 +87,7 @@ def test_help_of_train_shows_what_matters_and_help_all_the_rest(monkeypatch):
 
 
 def test_every_command_has_its_function_and_help_for_every_option():
-    entries = [
-        e
-        for entry in COMMANDS.values()
-        for e in (entry.commands.values() if isinstance(entry, Group) else [entry])
-    ]
-    for command in entries:
+    for command in all_commands():
         function = command.load()
         (annotation,) = (value for key, value in function.__annotations__.items() if key != "return")
         assert annotation == command.options.__name__

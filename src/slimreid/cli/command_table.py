@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,6 +15,28 @@ from slimreid.cli.options.data import (
     SimulateOptions,
     SynthOptions,
 )
+from slimreid.cli.options.gallery import (
+    AssignOptions,
+    CalibrateOptions,
+    ClusterOptions,
+    CopyOptions,
+    CreateOptions,
+    EnrolOptions,
+    ExportOptions,
+    GalleryCheckOptions,
+    GalleryImportOptions,
+    GalleryListOptions,
+    GallerySearchOptions,
+    IdentifyOptions,
+    LogOptions,
+    MergeOptions,
+    ReembedOptions,
+    RemoveOptions,
+    RenameOptions,
+    RowsOptions,
+    SplitOptions,
+    UndoOptions,
+)
 from slimreid.cli.options.images import EmbedOptions, SearchOptions, ShowOptions
 from slimreid.cli.options.measuring import (
     CompareOptions,
@@ -23,6 +45,12 @@ from slimreid.cli.options.measuring import (
     ProfileOptions,
     ReportOptions,
     SummaryOptions,
+)
+from slimreid.cli.options.serving import (
+    ServeOptions,
+    TokenAddOptions,
+    TokenListOptions,
+    TokenRevokeOptions,
 )
 from slimreid.cli.options.training import (
     AblateOptions,
@@ -55,7 +83,9 @@ class Group:
     """Commands that share a first word."""
 
     help: str
-    commands: Mapping[str, Command]
+    commands: Mapping[str, Command | Group]
+    own: Command | None = None
+    """What the first word does where none of the commands follows it."""
 
 
 Entry: TypeAlias = Command | Group
@@ -117,6 +147,69 @@ COMMANDS: Mapping[str, Entry] = {
             ),
         },
     ),
+    "gallery": Group(
+        "Enrol people or vehicles, search for them and say who a new sample shows.",
+        {
+            "create": Command(
+                CreateOptions, "gallery.making:create", "Make an empty gallery for the features of a model."
+            ),
+            "enrol": Command(
+                EnrolOptions,
+                "gallery.making:enrol",
+                "Enrol a manifest, a folder per identity, or image files.",
+            ),
+            "search": Command(
+                GallerySearchOptions,
+                "gallery.asking:search",
+                "Find the rows or identities most similar to given images.",
+            ),
+            "calibrate": Command(
+                CalibrateOptions,
+                "gallery.asking:calibrate",
+                "Find thresholds with a known rate of false positives.",
+            ),
+            "identify": Command(
+                IdentifyOptions,
+                "gallery.asking:identify",
+                "Say who images show: a name, not sure, or unknown.",
+            ),
+            "list": Command(GalleryListOptions, "gallery.looking:list_", "List the identities."),
+            "show": Command(RowsOptions, "gallery.looking:show", "Show rows."),
+            "check": Command(
+                GalleryCheckOptions,
+                "gallery.looking:check",
+                "Check the store; list rows to look at (exit code 1 if any).",
+            ),
+            "log": Command(LogOptions, "gallery.looking:log", "Show who changed and searched what."),
+            "remove": Command(
+                RemoveOptions, "gallery.changing:remove", "Take rows out, or erase them for good."
+            ),
+            "rename": Command(RenameOptions, "gallery.changing:rename", "Give an identity another name."),
+            "merge": Command(MergeOptions, "gallery.changing:merge", "Make several identities one."),
+            "split": Command(
+                SplitOptions, "gallery.changing:split", "Make rows of an identity an identity of their own."
+            ),
+            "cluster": Command(
+                ClusterOptions, "gallery.changing:cluster", "Propose identities for rows that have none."
+            ),
+            "assign": Command(
+                AssignOptions, "gallery.changing:assign", "Give rows the identities of a table."
+            ),
+            "undo": Command(UndoOptions, "gallery.changing:undo", "Undo the last changes."),
+            "export": Command(
+                ExportOptions, "gallery.moving:export", "Write everything into a Parquet file."
+            ),
+            "import": Command(
+                GalleryImportOptions, "gallery.moving:import_", "Take in the rows of Parquet files."
+            ),
+            "copy": Command(
+                CopyOptions, "gallery.moving:copy", "Copy into another file or server, checked row by row."
+            ),
+            "reembed": Command(
+                ReembedOptions, "gallery.making:reembed", "Compute all features anew with another model."
+            ),
+        },
+    ),
     "model": Group(
         "List backbones and show what a model costs.",
         {
@@ -128,12 +221,47 @@ COMMANDS: Mapping[str, Entry] = {
             "list": Command(ListOptions, "model:list_", "List the named backbones."),
         },
     ),
+    "serve": Group(
+        "Serve a gallery: a page to search it, an HTTP interface for programs.",
+        {
+            "token": Group(
+                "Tokens: who may use a service, and for what.",
+                {
+                    "add": Command(TokenAddOptions, "serve:add", "Make a token and show it, this once."),
+                    "list": Command(TokenListOptions, "serve:list_", "List the tokens."),
+                    "revoke": Command(TokenRevokeOptions, "serve:revoke", "Make a token invalid."),
+                },
+            ),
+        },
+        own=Command(
+            ServeOptions,
+            "serve:serve",
+            "Serve a gallery: a page to search it, an HTTP interface for programs. See also 'serve token'.",
+        ),
+    ),
 }
 
 
 def find_command(words: Sequence[str]) -> tuple[Entry | None, int]:
     """The command or group that the first words name, and how many words that took; None for neither."""
-    first = COMMANDS.get(words[0]) if words else None
-    if isinstance(first, Group) and len(words) > 1 and words[1] in first.commands:
-        return first.commands[words[1]], 2
-    return first, 1 if first is not None else 0
+    entry: Entry | None = None
+    commands: Mapping[str, Entry] = COMMANDS
+    taken = 0
+    while taken < len(words) and words[taken] in commands:
+        entry = commands[words[taken]]
+        taken += 1
+        commands = entry.commands if isinstance(entry, Group) else {}
+    if isinstance(entry, Group) and entry.own is not None:
+        return entry.own, taken
+    return entry, taken
+
+
+def all_commands(entries: Mapping[str, Entry] = COMMANDS) -> Iterator[Command]:
+    """Every command, in groups or not."""
+    for entry in entries.values():
+        if isinstance(entry, Command):
+            yield entry
+            continue
+        if entry.own is not None:
+            yield entry.own
+        yield from all_commands(entry.commands)

@@ -26,6 +26,7 @@ from slimreid.gallery.identification import (
     calibrate_store,
     decide,
     rows_as_probes,
+    samples_as_probes,
 )
 from slimreid.gallery.queries import Query, embed_query, feature_query
 from slimreid.gallery.reembedding import Reembedded, reembed
@@ -76,6 +77,15 @@ class Gallery:
         made._begin(create_store(place, describe_model(loaded, feature)), loaded, by)
         return made
 
+    @classmethod
+    def for_import(cls, place: Path | str, paths: Sequence[Path | str], *, by: str | None = None) -> Gallery:
+        """Open a gallery, or make one for the model of an exported file where there is none."""
+        from slimreid.gallery.exchange.parquet import read_header
+
+        made = cls.__new__(cls)
+        made._begin(open_or_create(place, read_header(Path(paths[0]))[0]), None, by)
+        return made
+
     def __enter__(self) -> Gallery:
         return self
 
@@ -103,6 +113,11 @@ class Gallery:
             self._model = load(self._model or self.info.path)
         check_model(self._model, self.info, self.store.place)
         return self._model
+
+    def use(self, model: Embedder) -> None:
+        """Take another object for the model, such as one on a GPU; raises `OtherModelError` for another."""
+        check_model(model, self.info, self.store.place)
+        self._model = model
 
     def enrol(
         self,
@@ -209,6 +224,10 @@ class Gallery:
             trained = getattr(self.model, "identities", ())
             probes = rows_as_probes(self.store, trained)
         return calibrate_store(self.store, probes, self.by, rates=rates, show_progress=show_progress)
+
+    def probes(self, source: Source) -> Probes:
+        """Samples of known identity to calibrate with."""
+        return samples_as_probes(self.store, self.model, source)
 
     def check(self, which: Filter = EVERYTHING, show_progress: bool | None = None) -> Sequence[Concern]:
         """Rows that should be looked at; raises `GalleryDamagedError` where the store is not whole."""

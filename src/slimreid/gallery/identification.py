@@ -14,7 +14,9 @@ from slimreid.gallery.decisions.identify import Candidate, Decision, identify
 from slimreid.gallery.decisions.rates import LEAST_IDENTITIES
 from slimreid.gallery.decisions.scale import Samples, site_similarity
 from slimreid.gallery.decisions.searches import Searches, join_searches
-from slimreid.gallery.embedder import prepare, presence
+from slimreid.gallery.embedder import Embedder, embed_samples, prepare, presence
+from slimreid.gallery.enrolment.images import content_hash
+from slimreid.gallery.enrolment.sources import Source
 from slimreid.gallery.queries import Query
 from slimreid.gallery.store.contract import CALIBRATION, Store
 from slimreid.gallery.store.rows import Change, Filter, Row
@@ -115,6 +117,30 @@ def rows_as_probes(store: Store, trained: Sequence[str] = ()) -> Probes:
     )
 
 
+def samples_as_probes(store: Store, model: Embedder, source: Source) -> Probes:
+    """Samples of known identity as searches; samples that are rows of the gallery do not find themselves.
+
+    Raises `DataError` where none has an identity.
+    """
+    samples = [sample for sample in source.samples if sample.identity]
+    if not samples:
+        raise DataError("no sample to calibrate with has an identity; name them by folders or in a manifest")
+    info = store.model
+    pieces = [samples[at : at + _AT_ONCE] for at in range(0, len(samples), _AT_ONCE)]
+    features = np.concatenate(
+        [
+            embed_samples(model, info.feature, [dict(sample.images) for sample in piece])
+            for piece in progress(pieces, "embedding")
+        ]
+    )
+    hashes = [content_hash(sample.images) for sample in samples]
+    rows = {row.hash: row for row in store.rows(Filter(hashes=hashes))}
+    present = presence(info.modalities, [tuple(sample.images) for sample in samples])
+    names = [sample.identity for sample in samples]
+    own = [rows.get(digest) for digest in hashes]
+    return Probes(prepare(info, features, present), features, present, names, own)
+
+
 def calibrate_store(
     store: Store,
     probes: Probes,
@@ -147,8 +173,8 @@ def calibrate_store(
         rates=rates,
         seed=seed,
     )
-    change = Change("calibrate", by, {"rates": list(rates)}, settings={CALIBRATION: calibration.to_json()})
-    store.commit(change)
+    kept = {CALIBRATION: calibration.to_json()}
+    store.commit(Change("calibrate", by, {"rates": list(rates)}, settings=kept, count=len(found)))
     return calibration
 
 

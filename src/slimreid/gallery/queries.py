@@ -51,14 +51,27 @@ def embed_query(
     if not samples:
         raise DataError("there is no image to search for")
     features = embed_samples(model, info.feature, samples)
-    present = presence(info.modalities, [list(sample) for sample in samples])
     called = list(names) if names is not None else [_name(sample, n) for n, sample in enumerate(samples)]
-    sources = tuple(called)
+    quality = None
     if pooled and len(samples) > 1:
         quality = [
             sample_quality({name: as_pixels(image) for name, image in sample.items()}).value
             for sample in samples
         ]
+    return join_query(info, features, samples, called, quality)
+
+
+def join_query(
+    info: ModelInfo,
+    features: Floats,
+    samples: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
+    quality: Sequence[float] | None = None,
+) -> Query:
+    """Queries of samples {modality: image} with features (n, D); with `quality` (n,) they are pooled to one."""
+    present = presence(info.modalities, [list(sample) for sample in samples])
+    called, sources = list(names), tuple(names)
+    if quality is not None and len(samples) > 1:
         one = pool_shots(info.similarity, features, present, quality)
         features, present = one.features, one.present
         called, samples = [f"{called[0]} and {len(samples) - 1} more"], samples[:1]

@@ -55,7 +55,9 @@ def reembed(
         left = _catch_up(store, model, info, generation, done, drop_missing, show_progress)
         states = {row.id: RowState(row.identity, row.group, removed=True) for row in left}
         details = {"from": store.model.fingerprint, "to": info.fingerprint}
-        change = Change("reembed", by, details, states=states, settings={GENERATION: str(generation)})
+        switch = {GENERATION: str(generation)}
+        count = store.count()
+        change = Change("reembed", by, details, states=states, settings=switch, count=count)
         try:
             done.entry = store.commit(change)
         except GalleryError:

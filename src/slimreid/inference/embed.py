@@ -54,7 +54,7 @@ def embed_images(
     with warnings.catch_warnings(), memory_explained(size):
         warnings.simplefilter("ignore", SlimReIDWarning)  # an unknown camera is what the caller asked for
         for at in progress(starts, "embedding images", show=show):
-            seen = _make_batch(card, samples[at : at + size], camera[at : at + size], at)
+            seen = make_batch(card, samples[at : at + size], camera[at : at + size], at)
             features = join_branches(loaded.features(seen), feature)
             check_finite(features, [f"sample {number}" for number in seen.index.tolist()])
             parts.append(features)
@@ -112,7 +112,7 @@ def _known(name: str, modalities: Sequence[str]) -> str:
     return found
 
 
-def _make_batch(
+def make_batch(
     card: ModelCard, samples: Sequence[Mapping[str, ImageLike]], cameras: Sequence[int], start: int
 ) -> ImageBatch:
     """Read, resize and normalise some samples as a dataset does; `start` is the number of the first."""

@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 
 from slimreid.serve.errors import NotAllowedError, NotLoggedInError, RateError
-from slimreid.serve.schemas import Role
-from slimreid.serve.settings import Settings
+from slimreid.serve.settings import Role, Settings
 from slimreid.serve.tokens import ROLES, TokenFile
 
 COOKIE = "slimreid_session"
@@ -86,6 +85,7 @@ class Access:
         Raises `NotLoggedInError` for a wrong token, `NotAllowedError` for a request that another site made a
         browser send, `RateError` for one too many.
         """
+        found: Who | None
         given = headers.get("authorization")
         if given is not None:
             found = self._bearer(given, client)

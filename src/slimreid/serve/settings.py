@@ -5,9 +5,12 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from slimreid.errors import ConfigError
 
+Role = Literal["viewer", "editor", "admin"]
+"""viewer: look and search; editor: also change the gallery; admin: also calibrate and erase for good."""
 MEGABYTE = 1 << 20
 
 

@@ -1,8 +1,8 @@
 """Tokens: who may do what. Shown once, kept as a hash, revocable.
 
 A token is 256 random bits, so its hash needs no salt and no slow function: nobody can try them all, whereas a
-slow one would have to run with every request. The file is read again whenever it changed, so that a token that
-was revoked is refused from the next request on.
+slow one would have to run with every request. The file is read again whenever it changed, so that a token
+that was revoked is refused from the next request on.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 import secrets
 import time
 from dataclasses import asdict, dataclass
@@ -21,7 +20,7 @@ from slimreid.errors import DataError
 from slimreid.files import write_text
 from slimreid.json_files import check_object, parse_json
 from slimreid.names import did_you_mean
-from slimreid.serve.schemas import Role
+from slimreid.serve.settings import Role
 
 PREFIX = "srid_"
 """So that programs which look for secrets in published text find them."""
@@ -51,7 +50,7 @@ class TokenFile:
     def tokens(self) -> tuple[Token, ...]:
         """All tokens, oldest first; raises `DataError` where the file is damaged."""
         try:
-            now = os.stat(self.path)
+            now = self.path.stat()
         except FileNotFoundError:
             self._seen, self._tokens = None, ()
             return ()
@@ -107,8 +106,8 @@ def _read(path: Path) -> tuple[Token, ...]:
         tokens = [check_object(value, kinds) for value in values]
         if any(token["role"] not in ROLES for token in tokens):
             raise ValueError("an unknown role")
-        return tuple(
-            Token(t["name"], cast(Role, t["role"]), t["hash"], float(t["created"])) for t in tokens
-        )
+        return tuple(Token(t["name"], cast(Role, t["role"]), t["hash"], float(t["created"])) for t in tokens)
     except (OSError, ValueError, DataError) as error:
-        raise DataError(f"{path}: the tokens cannot be read ({error}); restore the file, or remove it") from None
+        raise DataError(
+            f"{path}: the tokens cannot be read ({error}); restore the file, or remove it"
+        ) from None

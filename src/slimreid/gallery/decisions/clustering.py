@@ -50,20 +50,27 @@ def propose_identities(
     n = len(rows)
     if n < 2:
         return Clusters(np.full(n, -1, dtype=np.int64))
-    first, second, scores = _pairs_above(similarity, rows, threshold)
+    pairs = _pairs_above(similarity, rows, threshold)
     labels, split = np.arange(n), 0
-    todo = list(_components(n, first, second))
-    for members in todo:
+    for members in _components(n, pairs):
         if len(members) > LARGEST:
             split += len(members)
-            todo.extend(_split(members, first, second, scores))
-            continue
-        labels[members] = members[_average_linkage(similarity, rows[members], threshold)]
+        for part in _small_parts(members, pairs):
+            labels[part] = part[_average_linkage(similarity, rows[part], threshold)]
     return Clusters(_by_size(labels), split)
 
 
-def _pairs_above(similarity: Similarity, rows: Prepared, threshold: float) -> tuple[Ints, Ints, Floats]:
-    """Pairs i < j that score above the threshold, and their scores."""
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """Pairs of rows (P,) and their scores."""
+
+    first: Ints
+    second: Ints
+    scores: Floats
+
+
+def _pairs_above(similarity: Similarity, rows: Prepared, threshold: float) -> _Pairs:
+    """Pairs i < j that score above the threshold."""
     n = len(rows)
     step = max(1, _SCORES_AT_ONCE // n)
     first, second, found = [], [], []
@@ -73,12 +80,13 @@ def _pairs_above(similarity: Similarity, rows: Prepared, threshold: float) -> tu
         first.append(i + start)
         second.append(j + start)
         found.append(scores[i, j].astype(np.float64))
-    return np.concatenate(first), np.concatenate(second), np.concatenate(found)
+    return _Pairs(np.concatenate(first), np.concatenate(second), np.concatenate(found))
 
 
-def _components(n: int, first: Ints, second: Ints) -> Iterator[Ints]:
-    """Members of the connected components that have at least two."""
-    graph = coo_array((np.ones(len(first), dtype=np.bool_), (first, second)), shape=(n, n))
+def _components(n: int, pairs: _Pairs) -> Iterator[Ints]:
+    """Members of the connected components that have at least two, of rows 0 to n − 1."""
+    there = np.ones(len(pairs.first), dtype=np.bool_)
+    graph = coo_array((there, (pairs.first, pairs.second)), shape=(n, n))
     label = connected_components(graph, directed=False)[1]
     order = np.argsort(label, kind="stable")
     for members in np.split(order, np.flatnonzero(np.diff(label[order])) + 1):
@@ -86,15 +94,18 @@ def _components(n: int, first: Ints, second: Ints) -> Iterator[Ints]:
             yield members.astype(np.int64)
 
 
-def _split(members: Ints, first: Ints, second: Ints, scores: Floats) -> Iterator[Ints]:
-    """Components of a component that is too large, by the better half of its pairs."""
-    inside = np.isin(first, members)
-    middle = np.median(scores[inside])
-    better = inside & (scores > middle)
+def _small_parts(members: Ints, pairs: _Pairs) -> Iterator[Ints]:
+    """A component itself, or where it is too large its components by the better half of its pairs."""
+    if len(members) <= LARGEST:
+        yield members
+        return
     place = np.full(int(members.max()) + 1, -1)
     place[members] = np.arange(len(members))
-    for part in _components(len(members), place[first[better]], place[second[better]]):
-        yield members[part]
+    inside = np.isin(pairs.first, members)
+    better = inside & (pairs.scores > np.median(pairs.scores[inside]))
+    kept = _Pairs(place[pairs.first[better]], place[pairs.second[better]], pairs.scores[better])
+    for part in _components(len(members), kept):
+        yield from (members[smaller] for smaller in _small_parts(part, kept))
 
 
 def _average_linkage(similarity: Similarity, rows: Prepared, threshold: float) -> Ints:

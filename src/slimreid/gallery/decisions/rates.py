@@ -53,14 +53,40 @@ def needed_searches(rate: float) -> int:
     return math.ceil(math.log(1 - LEVEL) / math.log1p(-check_rate(rate)))
 
 
-def threshold_for(scores: Floats, rate: float) -> float | None:
+def threshold_for(scores: Floats, rate: float, independent: float | None = None) -> float | None:
     """Threshold that strangers exceed with at most this rate, from best scores (n,) of such searches.
 
     Of n + 1 exchangeable searches the new one is as likely as any other to be among the highest, so
-    ⌊rate · (n + 1)⌋ − 1 of the n may exceed it. None where n is too small for that (n < 1 / rate − 1).
+    rate · (n + 1) − 1 of the n, rounded down, may exceed it. Where only `independent` of them tell something
+    new, the same share of n is taken. None where they are too few for that.
     """
-    allowed = math.floor(check_rate(rate) * (len(scores) + 1) + 1e-9) - 1
+    n = len(scores)
+    allowed = math.floor(
+        n * _allowed_share(check_rate(rate), n if independent is None else independent) + 1e-9
+    )
     return None if allowed < 0 else float(np.sort(scores)[::-1][allowed])
+
+
+def _allowed_share(rate: float, independent: float) -> float:
+    """Share of the searches behind a threshold that may exceed it; below 0 = there are too few of them."""
+    return (rate * (independent + 1) - 1) / independent if independent else -1.0
+
+
+def independent_searches(wrong: Bools, identity: Names) -> float:
+    """How many of n searches tell something new, from which of them are `wrong` (n,): n / design effect.
+
+    Strangers that look like somebody do so in all their images. The design effect is the variance of the
+    share over identities (n,), against that of n searches of different ones; the result lies between the
+    number of identities and n.
+    """
+    n, share = len(wrong), float(wrong.mean()) if len(wrong) else 0.0
+    names, member = np.unique(identity, return_inverse=True)
+    if not 0 < share < 1 or len(names) < 2:
+        return float(n)
+    searched = np.bincount(member.reshape(-1))
+    errors = np.bincount(member.reshape(-1), weights=wrong.astype(np.float64))
+    spread = len(names) / (len(names) - 1) * float(((errors - share * searched) ** 2).sum()) / n
+    return float(np.clip(n * share * (1 - share) / spread, len(names), n)) if spread > 0 else float(n)
 
 
 def false_positive(searches: Searches, threshold: float) -> Bools:
@@ -93,10 +119,18 @@ def rate_estimate(wrong: Bools, identity: Names, seed: int = 0) -> Estimate:
 
 
 def threshold_estimate(scores: Floats, identity: Names, rate: float, seed: int = 0) -> Estimate | None:
-    """`threshold_for` with an interval over resampled identities (n,); None where it gives none."""
-    threshold = threshold_for(scores, rate)
+    """Threshold for a rate with an interval over resampled identities (n,); None where they are too few.
+
+    It is that of `threshold_for`, with as many independent searches as there are at its first answer.
+    """
+    first = threshold_for(scores, rate)
+    if first is None:
+        return None
+    independent = independent_searches(scores > first, identity)
+    threshold = threshold_for(scores, rate, independent)
     if threshold is None:
         return None
+    share = _allowed_share(rate, independent)
     order = np.argsort(-scores, kind="stable")
     ranked = scores[order]
     names, member = np.unique(identity, return_inverse=True)
@@ -104,7 +138,7 @@ def threshold_estimate(scores: Floats, identity: Names, rate: float, seed: int =
     found = []
     for draws in _draws(len(names), len(scores), seed):
         above = draws[:, member].cumsum(axis=1)  # (some resamples, n): searches that score this or more
-        allowed = np.maximum(np.floor(rate * (above[:, -1:] + 1) + 1e-9) - 1, 0)
+        allowed = np.floor(share * above[:, -1:] + 1e-9)
         found.append(ranked[(above > allowed).argmax(axis=1)])
     low, high = _percentiles(np.concatenate(found))
     return Estimate(threshold, min(low, threshold), max(high, threshold))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from slimreid.gallery.index.columns import Bools, Columns
+from slimreid.gallery.index.quantised import RowScale, find_candidates, is_available, row_scale
 from slimreid.gallery.index.sidecar import Arrays
 from slimreid.gallery.index.topk import TopK
 from slimreid.gallery.store.rows import Filter, Floats, Found, Ints
@@ -12,7 +13,11 @@ from slimreid.inference.similarity import Prepared, Similarity
 
 PIECE = 16_384
 """Rows compared at once: with 32 queries their scores stay in the processor's cache."""
-FEW = 0.3
+LARGE = 20_000
+"""Rows from which candidates are searched for in 8 bits first."""
+MOST = 0.1
+"""Share of rows beyond which comparing all is no slower than comparing candidates."""
+FEW = 0.1
 """Share of rows up to which those that a filter means are gathered before they are compared."""
 
 
@@ -21,6 +26,7 @@ class MemoryIndex:
 
     def __init__(self, similarity: Similarity, arrays: Arrays, columns: Columns) -> None:
         self.similarity, self.arrays, self.columns = similarity, arrays, columns
+        self._scales: dict[int, tuple[Similarity, RowScale]] = {}
         self._rows = columns.rows  # they may grow while another thread searches
         ids = columns.ids[: columns.rows]
         same = np.array_equal(ids, arrays.ids)
@@ -60,6 +66,43 @@ class MemoryIndex:
         self, query: Prepared, k: int, allowed: Bools, similarity: Similarity
     ) -> list[tuple[Ints, Floats]]:
         """Places and scores of the best for queries of one subset."""
+        total = int(allowed.sum())
+        if len(allowed) >= LARGE and total > FEW * len(allowed) and is_available():
+            return self._best_of_candidates(query, k, allowed, similarity)
+        return self._compare(query, k, allowed, similarity)
+
+    def _best_of_candidates(
+        self, query: Prepared, k: int, allowed: Bools, similarity: Similarity
+    ) -> list[tuple[Ints, Floats]]:
+        """The same, by comparing only rows that can be among the best."""
+        gallery = self.arrays.prepared
+        scale = self._row_scale(similarity, int(query.subset[0]))
+        found = find_candidates(query, k, self.arrays.quantised, scale, gallery, allowed)
+        first = found.best(k)
+        scores = _scores(similarity, query, gallery[first])
+        # The k-th best of some rows is at most that of all.
+        limit = np.full(len(query), -np.inf, dtype=np.float32)
+        if len(first) >= k:
+            limit = np.partition(scores, len(first) - k, axis=1)[:, len(first) - k]
+        places = found.above(limit)
+        if len(places) > MOST * len(allowed):
+            return self._compare(query, k, allowed, similarity)
+        top = TopK(len(query), k)
+        top.add(_scores(similarity, query, gallery[places]), 0)
+        return [(places[chosen], scores) for chosen, scores in top.result()]
+
+    def _row_scale(self, similarity: Similarity, subset: int) -> RowScale:
+        """How dot products become scores; kept, as it is the same for every query of a subset."""
+        known = self._scales.get(subset)
+        if known is None or known[0] is not similarity:
+            scale = row_scale(similarity, subset, self.arrays.prepared, self.arrays.quantised)
+            self._scales[subset] = known = (similarity, scale)
+        return known[1]
+
+    def _compare(
+        self, query: Prepared, k: int, allowed: Bools, similarity: Similarity
+    ) -> list[tuple[Ints, Floats]]:
+        """The same, by comparing every row."""
         gallery = self.arrays.prepared
         total = int(allowed.sum())
         top = TopK(len(query), k)

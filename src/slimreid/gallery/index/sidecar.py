@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slimreid.files import write_text
+from slimreid.gallery.index.quantised import Quantised, quantise
 from slimreid.gallery.store.rows import Floats, Ints
 from slimreid.inference.similarity import Prepared, Similarity
 
@@ -49,9 +50,14 @@ class Arrays:
 
     ids: Ints
     prepared: Prepared
+    quantised: Quantised
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __getitem__(self, some: slice) -> Arrays:
+        small = Quantised(self.quantised.codes[some], self.quantised.scales[some])
+        return Arrays(self.ids[some], self.prepared[some], small)
 
 
 Chunks = Iterable[tuple[Ints, Floats, NDArray[np.bool_]]]
@@ -69,6 +75,8 @@ class Sidecar:
             "values": ("<f4", dimension),
             "subset": ("<i8", 1),
             "norms": ("<f4", S),
+            "codes": ("i1", dimension),
+            "scales": ("<f4", 1),
         }
 
     def load(self, key: Key, is_known: Callable[[int, int], bool], read: Callable[[int], Chunks]) -> Arrays:
@@ -136,13 +144,20 @@ class Sidecar:
 
     def _arrays(self, ids: Ints, features: Floats, present: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
         found = self.similarity.prepare(features, present)
-        return {"ids": ids, "values": found.values, "subset": found.subset, "norms": found.inverse_norms}
+        small = quantise(found.values)
+        return {
+            "ids": ids,
+            "values": found.values,
+            "subset": found.subset,
+            "norms": found.inverse_norms,
+            **vars(small),
+        }
 
     def _map(self, state: dict[str, Any]) -> Arrays:
         n, found = state["rows"], {}
         for name, (kind, width) in self._types.items():
             path = self.folder / f"{name}-{state['name']}.bin"
-            shape = (n,) if name in ("ids", "subset") else (n, width)
+            shape = (n, width) if name in ("values", "norms", "codes") else (n,)
             found[name] = np.memmap(path, kind, "r", shape=shape) if n else np.zeros(shape, kind)
         return _joined(found)
 
@@ -164,8 +179,12 @@ class Sidecar:
 
 
 def _joined(found: dict[str, Any]) -> Arrays:
-    values, subset, norms = (np.asarray(found[name]) for name in ("values", "subset", "norms"))
-    return Arrays(np.asarray(found["ids"]), Prepared(values, subset, norms))
+    plain = {name: np.asarray(array) for name, array in found.items()}
+    return Arrays(
+        plain["ids"],
+        Prepared(plain["values"], plain["subset"], plain["norms"]),
+        Quantised(plain["codes"], plain["scales"]),
+    )
 
 
 @contextmanager

@@ -154,6 +154,8 @@ class Change:
     """Row -> what it becomes."""
     settings: Mapping[str, str | None] = field(default_factory=dict)
     """Settings of the gallery -> what they become; None = none."""
+    count: int | None = None
+    """Rows that it concerns, for the log; None = those that are added or changed."""
     continues: int | None = None
     """Entry of the log that this is a further part of."""
     undoes: int | None = None

@@ -71,7 +71,7 @@ def pack_decoded(decoded: Decoded) -> bytes:
         "quality": decoded.quality,
         "reasons": list(decoded.reasons),
     }
-    return pack(header, [decoded.thumbnail, *(memoryview(a).cast("B") for a in arrays.values())])
+    return pack(header, [decoded.thumbnail, *(a.tobytes() for a in arrays.values())])
 
 
 def unpack_decoded(message: bytes) -> Decoded | str:

@@ -29,9 +29,12 @@ class FoundItem:
     """One gallery item of a rank list."""
 
     pictures: Pictures
-    is_match: bool
+    is_match: bool | None
+    """None where nobody knows."""
     score: float
     camera: str
+    label: str = ""
+    """What stands below the score; '' = the camera."""
 
 
 @dataclass(frozen=True)

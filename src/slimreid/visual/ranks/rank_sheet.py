@@ -104,12 +104,18 @@ def draw_rank_lists(
             y = top + FRAME + INNER + k * (plan.cell[1] + INNER) + plan.cell[1] / 2
             write(draw, (PAD, y), name, look.faint, _letters(cell_height), anchor="lm")
         _item(sheet, plan, (plan.left(-1), top), found.query, modalities, look, None)
-        _captions(draw, plan, (plan.left(-1), top), ("query", "", f"cam {found.query_camera}"), look)
+        _captions(
+            draw,
+            plan,
+            (plan.left(-1), top),
+            ("query", "", f"cam {found.query_camera}" if found.query_camera else ""),
+            look,
+        )
         digits = score_digits([item.score for item in found.items])
         for rank, item in enumerate(found.items):
             corner = (plan.left(rank), top)
             _item(sheet, plan, corner, item.pictures, modalities, look, item.is_match)
-            texts = (str(rank + 1), f"{item.score:.{digits}f}", f"cam {item.camera}")
+            texts = (str(rank + 1), f"{item.score:.{digits}f}", item.label or f"cam {item.camera}")
             _captions(draw, plan, corner, texts, look)
     return sheet
 
@@ -123,7 +129,7 @@ def _item(
     look: Look,
     is_match: bool | None,
 ) -> None:
-    """One framed column of pictures; `is_match` is None for the query."""
+    """One framed column of pictures; `is_match` is None for the query, and where nobody knows."""
     draw = ImageDraw.Draw(sheet)
     (x, y), (width, height) = corner, plan.cell
     for k, name in enumerate(modalities):

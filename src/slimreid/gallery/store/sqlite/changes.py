@@ -34,7 +34,7 @@ def new_revision(connection: sqlite3.Connection) -> int:
 def apply_change(connection: sqlite3.Connection, change: Change, place: str) -> int:
     """Make a change and write its entry into the log; the entry."""
     revision = new_revision(connection)
-    count = len(change.rows) + len(change.states)
+    count = len(change.rows) + len(change.states) if change.count is None else change.count
     if change.continues is not None:
         entry = change.continues
         _check_open(connection, entry, place)
@@ -146,8 +146,11 @@ def undoing(connection: sqlite3.Connection, entry: int, place: str) -> Change:
         row: RowState(identity, group, bool(removed))
         for row, identity, group, removed in connection.execute(sql, (entry,))
     }
-    operation, before = connection.execute(
-        "SELECT operation, settings_before FROM log WHERE id = ?", (entry,)
+    operation, count, before = connection.execute(
+        "SELECT operation, count, settings_before FROM log WHERE id = ?", (entry,)
     ).fetchone()
     details = {"entry": entry, "operation": operation}
-    return Change("undo", "", details, states=states, settings=json.loads(before or "{}"), undoes=entry)
+    settings = json.loads(before or "{}")
+    return Change(
+        "undo", "", details, states=states, settings=settings, count=len(states) or count, undoes=entry
+    )

@@ -97,4 +97,4 @@ def _without_unknown(arrays: Arrays, columns: Columns) -> Arrays:
     if not len(arrays) or arrays.ids[-1] <= last:
         return arrays
     end = int(np.searchsorted(arrays.ids, last, side="right"))
-    return Arrays(arrays.ids[:end], arrays.prepared[:end])
+    return arrays[:end]

@@ -1,0 +1,1 @@
+"""`slimreid gallery ...`: enrol, search, identify, keep clean."""

@@ -1,0 +1,98 @@
+"""`slimreid gallery create`, `enrol` and `reembed`."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from pathlib import Path
+
+from slimreid.cli.commands.gallery.opening import open_gallery, open_with_model
+from slimreid.cli.console import console, say, table
+from slimreid.cli.options.gallery import CreateOptions, EnrolOptions, ReembedOptions
+from slimreid.devices import choose_device
+from slimreid.gallery.concerns import Concern
+from slimreid.gallery.enrolment.sources import Labels, open_source, parse_time
+from slimreid.gallery.gallery import Gallery
+from slimreid.inference.load import load
+from slimreid.inference.search import canonical_of
+
+SHOWN = 10
+"""Lines of a list that are shown."""
+
+
+def create(options: CreateOptions) -> None:
+    """Make an empty gallery."""
+    with Gallery.create(options.gallery, load(options.model), feature=options.feature, by=options.by) as made:
+        info = made.info
+    say(f"{options.gallery}: an empty gallery of {info.feature} features, {info.dimension:,} numbers each")
+    say(f"next: slimreid gallery enrol {shlex.quote(options.gallery)} FOLDER")
+
+
+def enrol(options: EnrolOptions) -> None:
+    """Enrol samples that are not in the gallery yet."""
+    gallery, loaded = open_with_model(options)
+    modality = None if options.modality is None else canonical_of(loaded, options.modality)
+    labels = Labels(
+        options.identity,
+        options.group,
+        options.camera,
+        parse_time(options.time or ""),
+        modality,
+        options.split,
+    )
+    place = Path(options.sources[0]) if len(options.sources) == 1 else list(options.sources)
+    if isinstance(place, Path) and not place.exists():
+        place = list(options.sources)  # tir=FILE
+    with gallery:
+        source = open_source(loaded, place, labels)
+        done = gallery.enrol(source, skip_broken=options.skip_broken)
+        sizes = gallery.list()
+    for note in source.notes:
+        say(f"note: {note}")
+    _show_some("known", done.known)
+    _show_some("broken", done.broken)
+    show_concerns(done.concerns)
+    say(
+        f"{done.added:,} samples enrolled, {len(done.known):,} were there already; "
+        f"now {sum(sizes.values()):,} rows of {len(set(sizes) - {''}):,} identities"
+    )
+
+
+def show_concerns(concerns: list[Concern]) -> None:
+    """Samples that should be looked at: how many by reason, and the first of them."""
+    if not concerns:
+        return
+    counts = Counter(_kind(reason) for concern in concerns for reason in concern.reasons)
+    console.print(table(["look at", "rows"], [[reason, count] for reason, count in counts.most_common()]))
+    lines = [
+        f"row {concern.row.id} ({concern.row.identity or 'no identity'}): {'; '.join(concern.reasons)}"
+        for concern in concerns
+    ]
+    _show_some("look at", lines)
+
+
+def _kind(reason: str) -> str:
+    """A reason without the modality or row it names."""
+    parts = reason.split(": ")
+    return (parts[0] if len(parts[0].split()) > 1 else parts[-1]).partition(" of row")[0]
+
+
+def _show_some(word: str, lines: list[str]) -> None:
+    for line in lines[:SHOWN]:
+        say(f"{word}: {line}")
+    if len(lines) > SHOWN:
+        say(f"... and {len(lines) - SHOWN:,} more")
+
+
+def reembed(options: ReembedOptions) -> None:
+    """Compute all features anew with another model."""
+    loaded = load(options.model, choose_device(options.device))
+    with open_gallery(options) as gallery:
+        done = gallery.reembed(loaded, feature=options.feature, drop_missing=options.drop_missing)
+        rows = len(gallery)
+    _show_some("removed", done.missing)
+    if done.entry is None:
+        say(f"{options.gallery}: its features are of this model already")
+        return
+    say(f"{rows:,} rows have features of {options.model} now ({done.rows:,} computed in this run)")
+    say(f"next: slimreid gallery calibrate {shlex.quote(options.gallery)}")

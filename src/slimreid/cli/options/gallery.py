@@ -1,0 +1,293 @@
+"""Options of `slimreid gallery ...`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slimreid.cli.options import REQUIRED, Feature, Split, check_least
+from slimreid.cli.options.images import PICTURES
+from slimreid.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class GalleryOptions:
+    """What all commands have."""
+
+    gallery: str
+    """File of the gallery, or milvus://host:port/NAME."""
+    by: str | None = None
+    """Who does this, for the log; default: the user's name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(GalleryOptions):
+    """Commands that embed images."""
+
+    model: Path | None = None
+    """Run, checkpoint or model file; default: the one the gallery was made with."""
+    device: str | None = None
+    """cpu, cuda or mps; default: a GPU if there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOptions(GalleryOptions):
+    """Commands that can be restricted to some rows."""
+
+    identity: list[str] = field(default_factory=list)
+    """Only rows of these identities; '' = of none."""
+    id: list[int] = field(default_factory=list)
+    """Only these rows."""
+    group: list[str] = field(default_factory=list)
+    """Only rows of these tracklets."""
+    camera: list[str] = field(default_factory=list)
+    """Only rows from these cameras."""
+    since: str | None = None
+    """Only rows of this time (2026-03-01T14:30:00, UTC) or later."""
+    until: str | None = None
+    """Only rows before this time."""
+    modalities: str | None = None
+    """Only rows that were seen at least in these modalities, e.g. rgb,tir or rt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateOptions(GalleryOptions):
+    """Options of `slimreid gallery create`."""
+
+    model: Path = field(metadata=REQUIRED)
+    """Folder of a run or checkpoint, or a model file, whose features the gallery holds."""
+    feature: Feature = "both"
+    """Feature to hold: one branch of the model, or both together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnrolOptions(ModelOptions):
+    """Options of `slimreid gallery enrol`."""
+
+    sources: list[str]
+    """A manifest, a folder with one folder per identity, or image files."""
+    identity: str | None = None
+    """Who or what all these images show."""
+    group: str | None = None
+    """Tracklet that all these images belong to."""
+    camera: str | None = None
+    """Camera that took all these images."""
+    time: str | None = None
+    """When all these images were taken, e.g. 2026-03-01T14:30:00 (UTC)."""
+    modality: str | None = None
+    """Modality of images whose path does not name one; default: rgb."""
+    split: Split | None = None
+    """Of a manifest, the rows of this split only."""
+    skip_broken: bool = False
+    """Leave out samples whose files cannot be read, instead of stopping."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GallerySearchOptions(ModelOptions, RowOptions):
+    """Options of `slimreid gallery search`."""
+
+    images: list[str]
+    """Image files. Names that differ only in the modality (a_rgb.png a_tir.png) are one sample, as are all
+    files written tir=FILE."""
+    together: bool = False
+    """The images show one object: pool them, by quality, into one query."""
+    top: int = 10
+    """Number of answers per query."""
+    identities: bool = False
+    """Answer with identities, each by its best row, instead of rows."""
+    modality: str | None = None
+    """Modality of images whose path does not name one; default: rgb."""
+    picture: Path | None = None
+    """Also draw queries and answers: .png or .jpg."""
+    patches: bool = False
+    """In the picture, darken the patches that the model dropped."""
+    json: bool = False
+    """Print everything as JSON."""
+
+    def __post_init__(self) -> None:
+        check_least(self, 1, "top")
+        if self.picture is not None and self.picture.suffix.lower() not in PICTURES[:3]:
+            raise ConfigError(f"--picture {self.picture}: end its name in {', '.join(PICTURES[:3])}")
+        if self.patches and self.picture is None:
+            raise ConfigError("--patches goes with --picture")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdentifyOptions(ModelOptions, RowOptions):
+    """Options of `slimreid gallery identify`."""
+
+    images: list[str]
+    """Image files, as for 'gallery search'."""
+    together: bool = False
+    """The images show one object: pool them, by quality, into one query."""
+    rate: float = 0.01
+    """Share of searches for strangers that may be answered with a name (FPIR): 0.01, 0.003 or 0.001."""
+    modality: str | None = None
+    """Modality of images whose path does not name one; default: rgb."""
+    json: bool = False
+    """Print everything as JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GalleryListOptions(GalleryOptions):
+    """Options of `slimreid gallery list`."""
+
+    json: bool = False
+    """Print everything as JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsOptions(RowOptions):
+    """Options of `slimreid gallery show`."""
+
+    json: bool = False
+    """Print everything as JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GalleryCheckOptions(RowOptions):
+    """Options of `slimreid gallery check`."""
+
+    json: bool = False
+    """Print everything as JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoveOptions(RowOptions):
+    """Options of `slimreid gallery remove`."""
+
+    forget: bool = False
+    """Erase the rows for good, from the log too; this cannot be undone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenameOptions(GalleryOptions):
+    """Options of `slimreid gallery rename`."""
+
+    old: str
+    """Name of the identity."""
+    new: str
+    """Its new name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeOptions(GalleryOptions):
+    """Options of `slimreid gallery merge`."""
+
+    identities: list[str]
+    """Identities that are one."""
+    into: str = field(metadata=REQUIRED)
+    """Name that all of them get."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitOptions(GalleryOptions):
+    """Options of `slimreid gallery split`."""
+
+    rows: list[int]
+    """Rows of one identity that are somebody else."""
+    into: str = field(metadata=REQUIRED)
+    """Name of the new identity."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssignOptions(GalleryOptions):
+    """Options of `slimreid gallery assign`."""
+
+    table: Path
+    """CSV with the columns row and identity, as 'gallery cluster' writes it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UndoOptions(GalleryOptions):
+    """Options of `slimreid gallery undo`."""
+
+    steps: int = 1
+    """Changes to undo, the last one first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogOptions(GalleryOptions):
+    """Options of `slimreid gallery log`."""
+
+    limit: int = 20
+    """Entries to show, the last one first; 0 = all."""
+    json: bool = False
+    """Print everything as JSON."""
+
+    def __post_init__(self) -> None:
+        check_least(self, 0, "limit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateOptions(ModelOptions):
+    """Options of `slimreid gallery calibrate`."""
+
+    data: Path | None = None
+    """Manifest or folder with samples of known identity to search for; default: the rows of the gallery."""
+    split: Split | None = None
+    """Of a manifest, the rows of this split only."""
+    rates: tuple[float, ...] = (0.01, 0.003, 0.001)
+    """Shares of searches for strangers that may be answered with a name (FPIR)."""
+    json: bool = False
+    """Print everything as JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions(RowOptions):
+    """Options of `slimreid gallery cluster`."""
+
+    out: Path = Path("clusters.csv")
+    """Table to write, for 'gallery assign'."""
+    page: Path | None = None
+    """Also draw the proposals: .html, .png or .jpg."""
+    rate: float = 0.01
+    """Rows are alike at the calibrated threshold of this rate (FPIR)."""
+    threshold: float | None = None
+    """Rows are alike at this score, in place of a calibrated one."""
+    overwrite: bool = False
+    """Replace a table that exists."""
+
+    def __post_init__(self) -> None:
+        if self.page is not None and self.page.suffix.lower() not in PICTURES:
+            raise ConfigError(f"--page {self.page}: end its name in {', '.join(PICTURES)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(RowOptions):
+    """Options of `slimreid gallery export`."""
+
+    out: Path
+    """Parquet file to write."""
+    overwrite: bool = False
+    """Replace a file that exists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GalleryImportOptions(GalleryOptions):
+    """Options of `slimreid gallery import`."""
+
+    files: list[Path]
+    """Parquet files that 'gallery export' wrote; the gallery is made if it is not there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyOptions(GalleryOptions):
+    """Options of `slimreid gallery copy`."""
+
+    target: str
+    """Where to: a file or milvus://host:port/NAME; made if it is not there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReembedOptions(GalleryOptions):
+    """Options of `slimreid gallery reembed`."""
+
+    model: Path = field(metadata=REQUIRED)
+    """Run, checkpoint or model file to compute all features with."""
+    device: str | None = None
+    """cpu, cuda or mps; default: a GPU if there is one."""
+    feature: Feature | None = None
+    """Feature to hold; default: the kind it holds now."""
+    drop_missing: bool = False
+    """Remove rows whose files are gone or have changed, instead of stopping."""

@@ -1,0 +1,91 @@
+"""Options of `slimreid serve` and `slimreid serve token ...`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from slimreid.cli.options import check_least
+from slimreid.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedOptions:
+    """What all commands about a service have."""
+
+    gallery: str
+    """File of the gallery, or milvus://host:port/NAME."""
+    state: Path | None = None
+    """Folder for tokens, jobs and images that were sent; default: GALLERY.service beside the file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions(ServedOptions):
+    """Options of `slimreid serve`."""
+
+    model: Path | None = None
+    """Run, checkpoint, model file or exported folder; default: the one the gallery was made with."""
+    host: str = "127.0.0.1"
+    """Address to listen on; any but the loopback needs tokens ('slimreid serve token add')."""
+    port: int = 8000
+    """Port to listen on."""
+    name: list[str] = field(default_factory=list)
+    """Host names by which people reach the service, e.g. behind a proxy."""
+    https: bool = False
+    """People reach the service by https through a proxy: send cookies by https alone."""
+    tls_cert: Path | None = None
+    """Certificate file (PEM), to speak https itself."""
+    tls_key: Path | None = None
+    """Key file (PEM) of the certificate."""
+    queue: int = 128
+    """Samples that may wait; beyond that requests are refused (503)."""
+    batch: int = 16
+    """Samples that are embedded together at most."""
+    max_body: int = 32
+    """Megabytes that one request may send."""
+    max_images: int = 64
+    """Images in one request."""
+    max_pixels: int = 16
+    """Megapixels of one image."""
+    timeout: float = 30.0
+    """Seconds for one request."""
+    rate_limit: float = 100.0
+    """Requests per second and token in the long run; 0 = no limit."""
+    decoders: int = 2
+    """Processes that decode images."""
+    forget_images: bool = False
+    """Do not keep images that are enrolled: features cannot be computed anew then."""
+
+    def __post_init__(self) -> None:
+        check_least(self, 1, "queue", "batch", "max_body", "max_images", "max_pixels", "decoders")
+        check_least(self, 0, "rate_limit", "port")
+        if self.port > 65535:
+            raise ConfigError(f"--port must be at most 65535, not {self.port}")
+        if self.timeout < 1:
+            raise ConfigError(f"--timeout must be at least 1 second, not {self.timeout:g}")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ConfigError("--tls-cert and --tls-key go together")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenAddOptions(ServedOptions):
+    """Options of `slimreid serve token add`."""
+
+    role: Literal["viewer", "editor", "admin"] = field(metadata={"required": True})
+    """viewer: search; editor: also change the gallery; admin: also calibrate and erase for good."""
+    name: str | None = None
+    """Name of the token, for the log; default: the role."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenListOptions(ServedOptions):
+    """Options of `slimreid serve token list`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenRevokeOptions(ServedOptions):
+    """Options of `slimreid serve token revoke`."""
+
+    name: str
+    """Name of the token."""

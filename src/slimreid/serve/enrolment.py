@@ -1,0 +1,151 @@
+"""From samples that were sent to rows of the gallery: each once, on disk before it is acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from slimreid.gallery.concerns import find_concerns
+from slimreid.gallery.decisions.quality import CLOSER_TO_OTHER, NEAR_DUPLICATE, Limits
+from slimreid.gallery.enrolment.sources import parse_time
+from slimreid.gallery.store.rows import Change, Filter, NewRow
+from slimreid.serve import schemas
+from slimreid.serve.kept_images import keep_images
+from slimreid.serve.service import Seen, Service
+from slimreid.serve.uploads import Upload
+from slimreid.serve.views import show_sample
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A sample and what is said of it."""
+
+    upload: Upload
+    labels: schemas.Labels
+
+
+@dataclass
+class Outcome:
+    """What became of samples."""
+
+    entry: int | None = None
+    rows: dict[str, int] = field(default_factory=dict)
+    """Hash -> row of samples that were enrolled now."""
+    known: dict[str, int] = field(default_factory=dict)
+    """Hash -> row of samples that were there before."""
+    concerns: dict[str, list[str]] = field(default_factory=dict)
+    """Hash -> why one should look at the row."""
+
+
+async def enrol_samples(
+    service: Service, samples: Sequence[Labelled], by: str, dry_run: bool = False
+) -> schemas.Enrolled:
+    """Enrol samples that are not there yet, or say what would become of them."""
+    hashes = {sample.upload.hash: sample for sample in reversed(samples)}
+    there = await service.in_thread(find_known, service, list(hashes))
+    new = [sample for digest, sample in hashes.items() if digest not in there]
+    seen = await service.see([sample.upload for sample in new], thumbnail=True) if new else []
+    by_hash = {found.upload.hash: found for found in seen}
+    # What is there already is decoded too: it may be known by content and still be shown with its quality.
+    others = [sample.upload for digest, sample in hashes.items() if digest in there]
+    judged = dict(zip([u.hash for u in others], await service.decode(others), strict=True))
+    if dry_run:
+        outcome = Outcome(known=there)
+        concerns = await service.in_thread(_foreseen, service, new, seen)
+        outcome.concerns = dict(zip([sample.upload.hash for sample in new], concerns, strict=True))
+    else:
+        outcome = await service.in_thread(store_samples, service, new, seen, by, {"from": "service"})
+        outcome.known |= there
+    results = []
+    for sample in samples:
+        digest = sample.upload.hash
+        decoded = by_hash[digest].decoded if digest in by_hash else judged[digest]
+        shown = show_sample(Seen(sample.upload, decoded, np.zeros(0, np.float32)))
+        first = hashes[digest] is sample
+        is_known = digest in outcome.known or not first
+        results.append(
+            schemas.SampleResult(
+                **shown.model_dump(),
+                state="known" if is_known else "enrolled",
+                row=outcome.rows.get(digest) or outcome.known.get(digest),
+                concerns=outcome.concerns.get(digest, []) if first else [],
+            )
+        )
+    return schemas.Enrolled(dry_run=dry_run, entry=outcome.entry, samples=results)
+
+
+def find_known(service: Service, hashes: Sequence[str]) -> dict[str, int]:
+    """Hash -> row of samples that are in the gallery."""
+    return {row.hash: row.id for row in service.store.rows(Filter(hashes=list(hashes)))}
+
+
+def store_samples(
+    service: Service,
+    samples: Sequence[Labelled],
+    seen: Sequence[Seen],
+    by: str,
+    details: Mapping[str, object],
+    continues: int | None = None,
+) -> Outcome:
+    """Write samples into the gallery, in one commit; when this returns they are on disk.
+
+    Those that came into the gallery meanwhile are left out.
+    """
+    outcome = Outcome(entry=None)
+    with service.writing:
+        outcome.known = find_known(service, [found.upload.hash for found in seen])
+        pairs = [(s, f) for s, f in zip(samples, seen, strict=True) if f.upload.hash not in outcome.known]
+        if not pairs:
+            return outcome
+        rows = [_new_row(service, sample, found) for sample, found in pairs]
+        change = Change("enrol", by, dict(details), rows=rows, continues=continues)
+        outcome.entry = service.store.commit(change)
+        outcome.rows = find_known(service, [row.hash for row in rows])
+    which = Filter(hashes=[row.hash for row in rows])
+    for concern in find_concerns(service.store, which, show_progress=False):
+        outcome.concerns[concern.row.hash] = list(concern.reasons)
+    return outcome
+
+
+def _new_row(service: Service, sample: Labelled, found: Seen) -> NewRow:
+    labels, keep = sample.labels, service.settings.keep_images
+    return NewRow(
+        feature=found.feature,
+        modalities=tuple(found.upload.images),
+        identity=labels.identity,
+        group=labels.group,
+        camera=labels.camera,
+        time=parse_time(labels.time or ""),
+        files=keep_images(service.settings.images, found.upload.images) if keep else {},
+        hash=found.upload.hash,
+        quality=found.decoded.quality,
+        reasons=found.decoded.reasons,
+        thumbnail=found.decoded.thumbnail,
+    )
+
+
+def _foreseen(service: Service, samples: Sequence[Labelled], seen: Sequence[Seen]) -> list[list[str]]:
+    """Per sample why one would have to look at it; what `find_concerns` says once it is enrolled."""
+    if not seen:
+        return []
+    query = service.query(seen, pooled=False).prepared
+    plain = replace(service.info.similarity, impostors=None)
+    alike = service.store.search(query, 1, Filter(), plain)
+    nearest = service.store.search(query, 1, Filter())
+    find = partial(service.store.search, k=1)
+    found = []
+    for n, sample in enumerate(samples):
+        reasons = list(seen[n].decoded.reasons)
+        if len(alike[n].ids) and alike[n].scores[0] >= Limits.duplicate:
+            reasons.append(f"{NEAR_DUPLICATE} of row {alike[n].ids[0]}")
+        name = nearest[n].identities[0] if len(nearest[n].ids) else ""
+        own = sample.labels.identity
+        if own and name and name != own:
+            which = Filter(identities=[own])
+            if len(find(query[np.array([n])], which=which)[0].ids):
+                reasons.append(f"{CLOSER_TO_OTHER}: row {nearest[n].ids[0]} ({name})")
+        found.append(reasons)
+    return found

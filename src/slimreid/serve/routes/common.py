@@ -1,0 +1,83 @@
+"""What routes have in common: the service, who asks, how images are described in OpenAPI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from pydantic import BaseModel
+
+from slimreid.serve.access import Who, require_role
+from slimreid.serve.jobs.runner import Jobs
+from slimreid.serve.schemas import Labels, Problem
+from slimreid.serve.service import Service
+from slimreid.serve.settings import Role
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem, "content": {"application/problem+json": {}}, "description": text}
+    for status, text in {
+        401: "No valid token.",
+        403: "Not allowed.",
+        404: "There is no such thing.",
+        408: "Sent too slowly.",
+        409: "The gallery cannot do this.",
+        413: "Too large.",
+        422: "A field or an image is wrong.",
+        429: "Too many requests.",
+        503: "Busy; try again after `Retry-After` seconds.",
+    }.items()
+}
+"""Answers that every route may give."""
+
+
+def _service(request: Request) -> Service:
+    found: Service = request.app.state.service
+    return found
+
+
+def _jobs(request: Request) -> Jobs:
+    found: Jobs = request.app.state.jobs
+    return found
+
+
+def _at_least(role: Role) -> Callable[[Request], Who]:
+    def check(request: Request) -> Who:
+        return require_role(request.state.who, role)
+
+    check.__name__ = role
+    return check
+
+
+AnyService = Annotated[Service, Depends(_service)]
+AnyJobs = Annotated[Jobs, Depends(_jobs)]
+Viewer = Annotated[Who, Depends(_at_least("viewer"))]
+Editor = Annotated[Who, Depends(_at_least("editor"))]
+Admin = Annotated[Who, Depends(_at_least("admin"))]
+
+
+def images_body(modalities: Sequence[str], form: type[BaseModel] | None = None) -> dict[str, Any]:
+    """How OpenAPI describes a body with images and the fields of a form."""
+    properties: dict[str, Any] = {
+        name: {"type": "string", "format": "binary", "description": f"{name} image of sample 0"}
+        for name in modalities
+    }
+    properties |= {
+        f"{name}.1": {"type": "string", "format": "binary", "description": f"{name} image of sample 1, ..."}
+        for name in modalities
+    }
+    definitions: Mapping[str, Any] = {}
+    if form is not None:
+        schema = form.model_json_schema()
+        properties |= schema["properties"]
+        definitions = schema.get("$defs", {})
+        if issubclass(form, Labels):
+            properties["identity.1"] = {"type": "string", "description": "of sample 1 alone, ..."}
+    content = {
+        "schema": {
+            "type": "object",
+            "properties": properties,
+            **({"$defs": definitions} if definitions else {}),
+        }
+    }
+    return {"requestBody": {"required": True, "content": {"multipart/form-data": content}}}

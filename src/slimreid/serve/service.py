@@ -1,0 +1,158 @@
+"""What all routes share: the gallery, the model, decoders, the queue, jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from starlette.concurrency import run_in_threadpool
+
+from slimreid.gallery.embedder import Embedder, check_model, embed_samples
+from slimreid.gallery.queries import Query, join_query
+from slimreid.gallery.store.contract import Store
+from slimreid.gallery.store.rows import Filter, Floats, ModelInfo
+from slimreid.serve.access import Access
+from slimreid.serve.batching import Batcher
+from slimreid.serve.decoding.messages import Decoded
+from slimreid.serve.decoding.pool import DecodePool
+from slimreid.serve.errors import TooLargeError
+from slimreid.serve.metrics import Metrics
+from slimreid.serve.settings import Settings
+from slimreid.serve.uploads import Upload
+
+Result = TypeVar("Result")
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_CAMERAS_KEPT = 5.0
+"""Seconds for which the list of cameras is kept at least."""
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """A sample that was decoded and embedded."""
+
+    upload: Upload
+    decoded: Decoded
+    feature: Floats
+    """(D,)."""
+
+
+class Service:
+    """A gallery with its model, ready to be asked by many at once."""
+
+    def __init__(self, store: Store, model: Embedder, settings: Settings) -> None:
+        """Raises `OtherModelError` where the model is not that of the gallery."""
+        check_model(model, store.model, store.place)
+        self.store, self.model, self.settings = store, model, settings
+        self.metrics = Metrics()
+        self.access = Access(settings)
+        self.writing = threading.Lock()
+        """Held from looking whether a sample is there until it is."""
+        self.stopping = threading.Event()
+        self.decoders = DecodePool(settings.decoders, settings.request)
+        self._decoding = ThreadPoolExecutor(settings.decoders, "decode")
+        limits = settings.service
+        self.batcher = Batcher(self._embed, batch=limits.batch, wait=limits.wait, capacity=limits.queue)
+        self._cameras: tuple[float, Mapping[str, int]] = (0.0, {})
+
+    def start(self) -> None:
+        """Start what must run before the first request."""
+        self.decoders.start()
+
+    def stop(self) -> None:
+        """Finish what runs and let go of everything."""
+        self.stopping.set()
+        self.batcher.stop()
+        self._decoding.shutdown()
+        self.decoders.stop()
+        self.store.close()
+
+    @property
+    def info(self) -> ModelInfo:
+        """The model as the gallery knows it."""
+        return self.store.model
+
+    @property
+    def name(self) -> str:
+        """The gallery, without the folders it lies in."""
+        return self.store.place.rstrip("/").rpartition("/")[2]
+
+    @property
+    def hidden(self) -> Mapping[str, str]:
+        """Paths of this machine that no answer shows -> what it shows."""
+        place = self.store.place
+        found = {str(self.settings.state): "the service's folder"}
+        for path in dict.fromkeys([str(Path(place).absolute()), place]):
+            found[path] = self.name
+        return found
+
+    @property
+    def host_names(self) -> frozenset[str]:
+        """What a request may call this service."""
+        own = {self.settings.host} if self.settings.host not in ("0.0.0.0", "::") else set()
+        return frozenset({*_LOOPBACK, *own, *self.settings.names})
+
+    def _embed(self, samples: Sequence[Mapping[str, Any]]) -> Floats:
+        found = embed_samples(self.model, self.info.feature, [dict(sample) for sample in samples])
+        self.metrics.count_batch(len(samples))
+        return found
+
+    async def see(self, uploads: Sequence[Upload], thumbnail: bool = False) -> list[Seen]:
+        """Decode and embed samples.
+
+        Raises `DataError` for what cannot be decoded, `BusyError` where the queue is full, `TooLargeError`.
+        """
+        with self.batcher.reserve(len(uploads)):
+            decoded = await self.decode(uploads, thumbnail)
+            features = await self.batcher.embed([found.images for found in decoded])
+        return [Seen(u, d, f) for u, d, f in zip(uploads, decoded, features, strict=True)]
+
+    async def decode(self, uploads: Sequence[Upload], thumbnail: bool = False) -> list[Decoded]:
+        """Decode samples, within the limit of pixels."""
+        loop = asyncio.get_running_loop()
+        decoded, pixels = [], 0
+        for upload in uploads:
+            work = partial(self.decoders.decode, upload.images, thumbnail)
+            decoded.append(await loop.run_in_executor(self._decoding, work))
+            pixels += decoded[-1].pixels
+            if pixels > self.settings.request.total_pixels:
+                raise TooLargeError(
+                    f"the images have more than the {self.settings.request.total_pixels:,} pixels allowed in "
+                    "one request; send smaller ones, or fewer"
+                )
+        return decoded
+
+    def query(self, seen: Sequence[Seen], pooled: bool) -> Query:
+        """Samples as queries, with `pooled` as one."""
+        features = np.stack([found.feature for found in seen])
+        names = [f"sample {found.upload.number}" for found in seen]
+        quality = [found.decoded.quality for found in seen] if pooled else None
+        return join_query(self.info, features, [found.decoded.arrays for found in seen], names, quality)
+
+    async def in_thread(self, work: Callable[..., Result], *args: Any, **options: Any) -> Result:
+        """Do what takes a while without keeping others waiting."""
+        return await run_in_threadpool(work, *args, **options)
+
+    def cameras(self) -> Mapping[str, int]:
+        """Camera -> its rows, by name; a few seconds old at most, a little more in a large gallery."""
+        until, found = self._cameras
+        now = time.monotonic()
+        if now < until:
+            return found
+        counts: Counter[str] = Counter()
+        after = 0
+        while rows := self.store.rows(Filter(), 4096, after):
+            counts.update(row.camera for row in rows)
+            after = rows[-1].id
+        took = time.monotonic() - now
+        found = {name: counts[name] for name in sorted(counts) if name}
+        self._cameras = (now + max(_CAMERAS_KEPT, 50 * took), found)
+        return found

@@ -1,0 +1,84 @@
+"""The benchmark of identification: its searches on random people, and all steps on a tiny world."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from slimreid.gallery.decisions.rates import threshold_estimate
+from slimreid.gallery.decisions.searches import search_outcomes
+from support.gallery import PLAIN, crowd
+
+
+@pytest.fixture
+def identify(load_benchmark):
+    return load_benchmark("identify")
+
+
+@pytest.fixture
+def people(load_benchmark):
+    """320 random people by two cameras, two images each: half enrolled, a quarter each strangers."""
+    samples = crowd(320, 4, noise=0.8)
+    names = np.array([f"{n:03}" for n in samples.identity])
+    camera = np.tile(["a", "a", "b", "b"], 320)
+    person, number = samples.identity, np.arange(1280)
+    return load_benchmark("identify_people").People(
+        PLAIN,
+        np.stack([samples.features] * 7),
+        names,
+        camera,
+        np.ones((1280, 3)),
+        rows=number[(person < 160) & (camera == "a")],
+        mated=number[(person < 160) & (camera == "b")],
+        strangers=number[(person >= 160) & (person < 240)],
+        held_out=number[person >= 240],
+    )
+
+
+def test_a_case_equals_the_functions_it_is_made_of(identify, people) -> None:
+    found, maps = identify.measure(people)
+    case = found[identify.Case(identify.COMPLETE, identify.COSINE, "rnt")]
+    parts = {}
+    for name in ("mated", "strangers", "held_out"):
+        at = getattr(people, name)
+        scores = PLAIN(people.features[0, at], people.features[0, people.rows])
+        parts[name] = search_outcomes(
+            scores, people.identity[at], people.identity[people.rows], np.full(len(at), "")
+        )
+    threshold = threshold_estimate(parts["strangers"].other, parts["strangers"].identity, 0.01).value
+    hit = (parts["mated"].own > threshold) & (parts["mated"].other <= threshold)
+    assert case.to_dict()["fnir"]["value"] == np.mean(~hit)
+    assert case.to_dict()["fpir"]["value"] == np.mean(parts["held_out"].other > threshold)
+    assert (case.searches, len(case.enrolled), len(case.strangers)) == (320, 320, 320)
+    assert found[identify.Case(identify.COMPLETE, identify.SITE, "r", rate=0.003)].to_dict()["fnir"] is None
+    assert set(maps) == {identify.COSINE, identify.TRAINING, identify.SITE}
+
+
+def test_tracklets_are_the_images_of_one_person_by_one_camera(identify, people) -> None:
+    at = people.mated
+    prepared, who = identify.queries(people, PLAIN, at, np.full(len(at), 6), identify.TRACKLET)
+    assert who.tolist() == sorted(set(people.identity[at].tolist()))
+    assert len(prepared) == 160
+
+
+def test_seeds_are_joined_as_different_people(identify, people) -> None:
+    found, _ = identify.measure(people)
+    case = identify.Case(identify.RANDOM, identify.SITE, "rnt")
+    twice = identify.join([found[case], found[case]])
+    assert len(set(twice.strangers)) == 160
+    assert twice.to_dict()["fpir"]["value"] == found[case].to_dict()["fpir"]["value"]
+    none = found[identify.Case(identify.COMPLETE, identify.SITE, "r", rate=0.003)]
+    assert identify.join([found[case], none]).missed is None
+
+
+def test_all_steps_run(identify, tmp_path, capsys) -> None:
+    words = ["--folder", str(tmp_path / "made"), "--fast", "--seeds", "0", "--out", str(tmp_path / "out")]
+    assert identify.main(words) == 0
+    assert "too few" in capsys.readouterr().out, "16 searches promise nothing"
+    figures = json.loads((tmp_path / "out" / "seed0.json").read_text())
+    case = figures["cases"]["rows random, scale site, query rnt, FPIR 0.01"]
+    assert case["fnir"] is None
+    assert case["searches_behind_threshold"] == 16
+    assert (tmp_path / "out" / "all.json").is_file()
