@@ -3,7 +3,7 @@
 import { api, events, Problem, waitForService } from "./api.js";
 import { el, focusOn, icon } from "./dom.js";
 import { onLanguage, relabel, startLanguage, t } from "./i18n.js";
-import { panel, problemBox, say, working } from "./parts/panels.js";
+import { panel, problemBox, say, serviceText, working } from "./parts/panels.js";
 import { toast } from "./parts/toast.js";
 import { may, refresh, shared } from "./state.js";
 import { startTheme } from "./theme.js";
@@ -62,7 +62,7 @@ const visit = async () => {
   await drawing;
 };
 
-const enter = async (session) => {
+const enter = async (session, start = draw) => {
   shared.session = session;
   who();
   main.replaceChildren(working());
@@ -70,13 +70,13 @@ const enter = async (session) => {
     await refresh();
   } catch (problem) {
     if (problem.status === 401) return;
-    main.replaceChildren(problemBox(problem, () => enter(session)));
+    main.replaceChildren(problemBox(problem, () => enter(session, start)));
     return;
   }
   document.getElementById("place").textContent = shared.status.gallery;
   nav.hidden = false;
   showRole();
-  await visit();
+  await start();
 };
 
 const showRole = () => {
@@ -90,7 +90,7 @@ const login = () => {
   document.querySelector("dialog[open]")?.close();
   banner.replaceChildren();
   document.title = `${t("login.title")} · SlimReID`;
-  loginView(main, enter);
+  loginView(main, (session) => enter(session, visit));
 };
 
 const begin = async () => {
@@ -122,7 +122,7 @@ addEventListener("hashchange", visit);
 addEventListener("unhandledrejection", (event) => {
   if (!(event.reason instanceof Problem)) return;
   event.preventDefault();
-  if (event.reason.status && event.reason.status !== 401) toast(event.reason.message);
+  if (event.reason.status && event.reason.status !== 401) toast(serviceText(event.reason.message));
 });
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address names the view

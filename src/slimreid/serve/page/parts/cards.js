@@ -17,8 +17,11 @@ const facts = (row) =>
     row.time !== null && el("span", { class: "fact" }, icon("clock"), el("span", { class: "spoken" }, t("time"), " "), moment(row.time)),
     row.reasons.map((reason) => el("span", { class: "chip warn" }, reasonParts(reason))));
 
-/** A card for a row. `match` adds rank and score on a `scale`; `chosen` a box to choose it; `compare` a button. */
-export const rowCard = (row, { match = null, scale = null, chosen = null, compare = null } = {}) => {
+/**
+ * A card for a row. `match` adds rank and score on a `scale`; `chosen` a box to choose it; `compare` a button;
+ * `level` is that of its heading.
+ */
+export const rowCard = (row, { match = null, scale = null, chosen = null, compare = null, level = 3 } = {}) => {
   const name = t("row", { n: row.id });
   const box = chosen && may("editor") &&
     el("label", { class: "choose" }, el("input", { type: "checkbox", checked: chosen.has(row.id), onchange: (event) => chosen.set(row.id, event.target.checked) }),
@@ -26,7 +29,7 @@ export const rowCard = (row, { match = null, scale = null, chosen = null, compar
   return el("li", { class: "card", data: { row: row.id } },
     el("div", { class: "head" },
       match && el("span", { class: "rank" }, el("span", { class: "spoken" }, t("rank"), " "), String(match.rank)),
-      el("h3", {}, identityLink(row.identity)),
+      el(`h${level}`, { class: "name" }, identityLink(row.identity)),
       box),
     rowStrip(row),
     el("div", { class: "about" },

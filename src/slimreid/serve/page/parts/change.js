@@ -5,7 +5,7 @@ import { el, newId } from "../dom.js";
 import { parts, t } from "../i18n.js";
 import { openDialog } from "./dialog.js";
 import { identityName } from "./names.js";
-import { problemBox, say, working } from "./panels.js";
+import { problemBox, say, serviceText, working } from "./panels.js";
 import { toast } from "./toast.js";
 
 const target = (name) => (name === null ? t("change.out") : identityName(name));
@@ -23,7 +23,7 @@ export const describeChange = (change) => [
         el("th", { scope: "row" }, identityName(effect.identity)),
         el("td", { class: "figure" }, String(effect.before)),
         el("td", { class: "figure" }, effect.after || effect.before === 0 ? String(effect.after) : t("change.gone"))))))),
-  change.notes.map((text) => el("p", { class: "small faint", lang: "en", translate: "no" }, text)),
+  change.notes.map((text) => el("p", { class: "small faint" }, serviceText(text))),
 ];
 
 /**

@@ -4,6 +4,7 @@ import { data, el, icon } from "../dom.js";
 import { parts, percent, t } from "../i18n.js";
 import { shared } from "../state.js";
 import { strangers } from "./names.js";
+import { serviceText } from "./panels.js";
 import { meter } from "./scores.js";
 
 const promise = (answer) => t("rate.promise", { n: strangers(answer.rate) });
@@ -21,7 +22,7 @@ const why = (answer, scale) => {
     return [above > 1 ? t("decision.several.why", { n: above }) : t("decision.unsure.why"), " ", promise(answer)];
   }
   const state = shared.status.calibration.state;
-  return state === "none" ? [t("decision.uncalibrated.why")] : [data(answer.reason, "span", { lang: "en" })];
+  return state === "none" ? [t("decision.uncalibrated.why")] : [serviceText(answer.reason)];
 };
 
 const candidates = (answer, scale) =>

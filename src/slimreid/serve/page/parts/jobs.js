@@ -1,8 +1,9 @@
 // Work that goes on in the service, with its progress.
 
 import { api } from "../api.js";
-import { data, el } from "../dom.js";
+import { el } from "../dom.js";
 import { t } from "../i18n.js";
+import { serviceText } from "./panels.js";
 
 const ENDED = ["done", "failed", "cancelled"];
 
@@ -11,7 +12,7 @@ const describe = (job) => {
   return [
     el("p", {}, t(`job.${job.kind}`), ": ", t(`job.${job.state}`), job.kind === "enrol" && [" · ", t("job.count", { n: job.received, done })]),
     !ENDED.includes(job.state) && el("progress", { "aria-label": t(`job.${job.kind}`), max: job.received || null, value: job.received ? done : undefined }),
-    job.problems.slice(0, 5).map((text) => el("p", { class: "small" }, data(text, "span", { lang: "en" }))),
+    job.problems.slice(0, 5).map((text) => el("p", { class: "small" }, serviceText(text))),
   ].flat().filter(Boolean);
 };
 

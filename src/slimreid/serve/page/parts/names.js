@@ -3,6 +3,7 @@
 import { data } from "../dom.js";
 import { has, parts, t, translated } from "../i18n.js";
 import { modalities } from "../state.js";
+import { serviceText } from "./panels.js";
 
 /** A modality in words; one the page does not know keeps its name. */
 export const modalityName = (name) => translated(`modality.${name}`, name);
@@ -39,7 +40,7 @@ export const reasonParts = (text) => {
     const values = Object.fromEntries(Object.entries(found.groups ?? {}).map(([name, value]) => [name, data(value)]));
     return known ? [modalityText(modality), ": ", ...parts(key, values)] : parts(key, values);
   }
-  return [data(text, "span", { lang: "en" })];
+  return [serviceText(text)];
 };
 
 /** A rate of false positives in words: one stranger in so many. */

@@ -8,6 +8,9 @@ export const say = (text) => {
   document.getElementById("spoken").textContent = text;
 };
 
+/** What the service said; it speaks English. */
+export const serviceText = (text, name = "span") => data(text, name, { lang: "en" });
+
 /** Something is being waited for. */
 export const working = (key = "working") =>
   el("div", { class: "panel working", role: "status" }, el("span", { class: "spinner", "aria-hidden": "true" }), el("p", {}, t(key)));
@@ -21,7 +24,7 @@ export const note = (...children) => el("div", { class: "note" }, icon("warning"
 
 const problemTitle = (problem) => {
   for (const key of [`problem.${problem.name}`, `problem.${problem.status}`]) if (has(key)) return t(key);
-  return problem.title ? data(problem.title, "span", { lang: "en" }) : t("problem.other");
+  return problem.title ? serviceText(problem.title) : t("problem.other");
 };
 
 /** A problem in words: its title, what the service said of this case, and its number in the service's log. */
@@ -35,9 +38,9 @@ export const problemBox = (problem, retry) => {
       "div",
       {},
       el("p", { class: "title" }, problemTitle(problem)),
-      problem.detail && el("p", {}, data(problem.detail, "span", { lang: "en" })),
+      problem.detail && el("p", {}, serviceText(problem.detail)),
       problem.errors.length > 0 &&
-        el("ul", {}, problem.errors.map((each) => data(`${each.field}: ${each.message}`, "li", { lang: "en" }))),
+        el("ul", {}, problem.errors.map((each) => serviceText(`${each.field}: ${each.message}`, "li"))),
       number,
       retry && el("button", { type: "button", onclick: retry }, t("retry")),
     ),

@@ -3,6 +3,7 @@
 import { api } from "../api.js";
 import { el, icon } from "../dom.js";
 import { t } from "../i18n.js";
+import { serviceText } from "./panels.js";
 
 const SECONDS = 15;
 
@@ -18,7 +19,7 @@ export const toast = (message, entry = null, changed = () => {}) => {
       toast(t("undo.done"));
       await changed();
     } catch (problem) {
-      toast(problem.status === 409 ? t("undo.late") : problem.message);
+      toast(problem.status === 409 ? t("undo.late") : serviceText(problem.message));
     }
   };
   const box = el(

@@ -1,13 +1,13 @@
 // Thresholds and what they mean, as a curve and a table.
 
 import { api } from "../api.js";
-import { data, el } from "../dom.js";
+import { el } from "../dom.js";
 import { number, percent, t } from "../i18n.js";
 import { curve } from "../parts/curve.js";
 import { rateSelect } from "../parts/decision.js";
 import { jobProgress } from "../parts/jobs.js";
 import { strangers, subsetText } from "../parts/names.js";
-import { loadInto, note, panel } from "../parts/panels.js";
+import { loadInto, note, panel, serviceText } from "../parts/panels.js";
 import { toast } from "../parts/toast.js";
 import { may, query, refresh, shared } from "../state.js";
 
@@ -55,7 +55,7 @@ const calibrateButton = (again) => {
         await again();
       }));
     } catch (problem) {
-      toast(problem.message);
+      toast(serviceText(problem.message));
     }
   };
   return el("div", {}, el("button", { type: "button", onclick: start }, t("calibration.start")), place);
@@ -81,7 +81,7 @@ export const calibrationView = (main, again) => {
     const subset = el("select", { onchange: (event) => { view.subset = event.target.value; redraw(); } },
       subsets.map((name) => el("option", { value: name, selected: name === view.subset }, subsetText(name))));
     return [
-      found.state !== "ok" && note(el("p", {}, t(`calibration.${found.state}`)), el("p", { class: "small" }, data(found.reason, "span", { lang: "en" }))),
+      found.state !== "ok" && note(el("p", {}, t(`calibration.${found.state}`)), el("p", { class: "small" }, serviceText(found.reason))),
       facts(found),
       el("div", { class: "pair limited" },
         found.rates.length > 0 && el("label", { class: "field" }, el("span", {}, t("rate.label")), rateSelect(found.rates, rate, (value) => { query.options.rate = value; redraw(); })),

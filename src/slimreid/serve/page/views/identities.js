@@ -28,7 +28,7 @@ const card = (identity, chosen, observer) => {
     el("label", { class: "choose" }, el("input", { type: "checkbox", onchange: (event) => chosen.set(identity.name, event.target.checked) }),
       el("span", { class: "spoken" }, t("choose.identity"), " ", el("span", { translate: "no" }, identity.name)));
   const node = el("li", { class: "card", data: { identity: identity.name } },
-    el("div", { class: "head" }, el("h3", {}, el("a", { href: `#identity/${encodeURIComponent(identity.name)}`, translate: "no" }, identity.name)), box),
+    el("div", { class: "head" }, el("h2", { class: "name" }, el("a", { href: `#identity/${encodeURIComponent(identity.name)}`, translate: "no" }, identity.name)), box),
     el("div", { class: "cover" }),
     el("p", { class: "faint small" }, t("rows", { n: identity.rows })));
   observer.observe(node);

@@ -28,10 +28,10 @@ export const identityView = (main, again, name) => {
   const load = async () => {
     const page = await api.rows({ identity: name }, null, PAGE);
     if (!page.total) return el("p", { class: "faint" }, t("identity.gone"));
-    const cards = el("ul", { class: "cards" }, page.rows.map((row) => rowCard(row, { chosen })));
+    const cards = el("ul", { class: "cards" }, page.rows.map((row) => rowCard(row, { chosen, level: 2 })));
     const more = el("button", { type: "button", hidden: page.next === null, onclick: async () => {
       const next = await api.rows({ identity: name }, page.next, PAGE);
-      cards.append(...next.rows.map((row) => rowCard(row, { chosen })));
+      cards.append(...next.rows.map((row) => rowCard(row, { chosen, level: 2 })));
       page.next = next.next;
       more.hidden = next.next === null;
     } }, t("more"));

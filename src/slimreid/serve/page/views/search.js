@@ -5,7 +5,7 @@ import { el, icon } from "../dom.js";
 import { t } from "../i18n.js";
 import { enrolQuery } from "../parts/enrol.js";
 import { filters, searchFields } from "../parts/filters.js";
-import { panel, say, working, problemBox, note } from "../parts/panels.js";
+import { note, panel, problemBox, say, serviceText, working } from "../parts/panels.js";
 import { answerView } from "../parts/answer.js";
 import { decisionText } from "../parts/decision.js";
 import { makeScale } from "../parts/scores.js";
@@ -25,7 +25,7 @@ const findPatches = async () => {
     query.patches = new Map(shots.map((shot, number) => [shot, samples[number]]));
   } catch (problem) {
     query.showPatches = false;
-    toast(problem.message);
+    toast(serviceText(problem.message));
   }
 };
 
@@ -73,8 +73,11 @@ export const searchView = (main, again) => {
     await ask(show);
   };
   const enrol = (names = []) => enrolQuery(names, async () => { await refresh(); await again(); await ask(current); });
+  let shaded = null;
   const show = () => {
-    board.place();
+    const grids = query.showPatches ? query.patches : null;
+    if (grids !== shaded) board.place(); // otherwise the pictures stay as they are
+    shaded = grids;
     clear.hidden = more.hidden = !filledShots().length;
     enrolButton.hidden = !filledShots().length || !may("editor");
     answer.toggleAttribute("aria-busy", query.busy);
@@ -88,7 +91,7 @@ export const searchView = (main, again) => {
   };
   const board = slots(() => ask(show));
   const more = el("button", { type: "button", onclick: () => board.addShot() }, icon("plus"), t("shot.add"));
-  const clear = el("button", { type: "button", class: "quiet", onclick: () => { clearQuery(); ask(show); } }, t("clear"));
+  const clear = el("button", { type: "button", class: "quiet", onclick: () => { clearQuery(); board.place(); ask(show); } }, t("clear"));
   const enrolButton = el("button", { type: "button", onclick: () => enrol() }, t("enrol.open"));
   main.replaceChildren(
     el("h1", {}, t("search.title")),
@@ -102,6 +105,7 @@ export const searchView = (main, again) => {
   current = show;
   paste = board.takeMany;
   show();
+  if (query.problem?.name === "ConnectionLost") ask(show); // it is drawn anew when the connection is back
 };
 
 addEventListener("paste", (event) => {
