@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from argparse import SUPPRESS, ArgumentParser, HelpFormatter, Namespace
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
@@ -56,7 +56,8 @@ def _parse_command(command: Command, name: Sequence[str], words: Sequence[str]) 
     if has_config:
         words, pairs = split_demo_pairs(words)
     words = _with_joined_negatives(words)
-    parser = _make_parser(command, name, every_option="--help-all" in words)
+    replaced = _replaced(command, words)
+    parser = _make_parser(command, name, every_option="--help-all" in words, without=replaced)
     if any(word in HELP for word in words):
         return parser.format_help()
     if has_config and "--list" in words:
@@ -70,6 +71,7 @@ def _parse_command(command: Command, name: Sequence[str], words: Sequence[str]) 
         values["config"] = read_config(parsed, pairs)
         if parsed.print_config:
             return config_text(values["config"])
+    values |= {argument: values[option] for argument, option in replaced.items()}
     hidden = {"demo_options": pairs, "command": typed}
     values |= {field.name: hidden[field.name] for field in fields(command.options) if field.name in hidden}
     return Call(command, command.options(**values))
@@ -101,7 +103,19 @@ def _overview(entry: Entry | None, words: Sequence[str], taken: int) -> str:
     return "\n".join([*lines, "", f"'{program} COMMAND --help' shows the options of a command."])
 
 
-def _make_parser(command: Command, name: Sequence[str], *, every_option: bool) -> ArgumentParser:
+def _replaced(command: Command, words: Sequence[str]) -> dict[str, str]:
+    """Arguments in whose place an option is given, and that option."""
+    given = {word.partition("=")[0] for word in words if word.startswith("--")}
+    return {
+        option.metadata["stands_for"]: option.key
+        for option in _own_options(command)
+        if "stands_for" in option.metadata and option_name(option.key) in given
+    }
+
+
+def _make_parser(
+    command: Command, name: Sequence[str], *, every_option: bool, without: Container[str] = ()
+) -> ArgumentParser:
     program = " ".join([PROGRAM, *name])
     parser = _Parser(
         prog=program,
@@ -110,7 +124,7 @@ def _make_parser(command: Command, name: Sequence[str], *, every_option: bool) -
         add_help=False,
         formatter_class=lambda prog: HelpFormatter(prog, max_help_position=34),
     )
-    options = _own_options(command)
+    options = [option for option in _own_options(command) if option.key not in without]
     arguments = [option for option in options if option.required and not option.metadata.get("required")]
     shown = [
         option.key.upper().removesuffix("S") if _is_list(option) else option.key.upper()

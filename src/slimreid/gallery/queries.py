@@ -68,7 +68,7 @@ def join_query(
     names: Sequence[str],
     quality: Sequence[float] | None = None,
 ) -> Query:
-    """Queries of samples {modality: image} with features (n, D); with `quality` (n,) they are pooled to one."""
+    """Queries of samples {modality: image} with features (n, D); with `quality` (n,) they become one."""
     present = presence(info.modalities, [list(sample) for sample in samples])
     called, sources = list(names), tuple(names)
     if quality is not None and len(samples) > 1:

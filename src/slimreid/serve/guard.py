@@ -12,7 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from slimreid.errors import SlimReIDError
-from slimreid.serve.access import Who
+from slimreid.serve.access import Who, require_role
 from slimreid.serve.errors import BusyError, NotAllowedError, NotLoggedInError, TooLargeError, TooSlowError
 from slimreid.serve.problems import error_problem, status_problem
 from slimreid.serve.service import Service
@@ -103,7 +103,8 @@ class Guard:
             return None
         client = scope["client"][0] if scope.get("client") else ""
         try:
-            return self.service.access.who(scope["method"], headers, client)
+            # A route that forgets to ask for a role is closed all the same.
+            return require_role(self.service.access.who(scope["method"], headers, client), "viewer")
         except NotLoggedInError:
             if path not in PUBLIC:
                 raise

@@ -22,7 +22,7 @@ such as `identity` holds for all samples, `identity.1` for sample 1 alone.
 | GET    /v1/cameras            | viewer |                        | `CameraList`                             |
 | GET    /v1/rows               | viewer | filter, after, limit   | `RowPage`                                |
 | GET    /v1/rows/{id}          | viewer |                        | `Row`                                    |
-| GET    /v1/rows/{id}/thumbnail| viewer | modality               | image/jpeg: all side by side, or one     |
+| GET    /v1/rows/{id}/thumbnail | viewer | modality              | image/jpeg: all side by side, or one     |
 | GET    /v1/rows/{id}/image    | viewer | modality               | image/jpeg, larger where the file is     |
 | GET    /v1/clusters           | viewer | rate or threshold      | `ClusterList`                            |
 | GET    /v1/log                | viewer | before, limit          | `LogPage`                                |
@@ -261,6 +261,7 @@ class Filters(Given):
     modality: list[Text] = Field(default=[], max_length=10)
     """Rows that were seen at least in these."""
     group: list[Text] = Field(default=[], max_length=100)
+    id: list[RowId] = Field(default=[], max_length=1000)
     since: Time | None = None
     until: Time | None = None
 
@@ -595,6 +596,8 @@ class Job(BaseModel):
     broken: int
     problems: list[str]
     """Of broken samples, the first few; why it failed."""
+    concerns: list[str]
+    """Rows that should be looked at, the first few."""
     entry: int | None
     """In the log."""
 

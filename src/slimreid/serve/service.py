@@ -48,7 +48,9 @@ class Seen:
 class Service:
     """A gallery with its model, ready to be asked by many at once."""
 
-    def __init__(self, store: Store, model: Embedder, settings: Settings) -> None:
+    def __init__(
+        self, store: Store, model: Embedder, settings: Settings, decoders: DecodePool | None = None
+    ) -> None:
         """Raises `OtherModelError` where the model is not that of the gallery."""
         check_model(model, store.model, store.place)
         self.store, self.model, self.settings = store, model, settings
@@ -57,8 +59,8 @@ class Service:
         self.writing = threading.Lock()
         """Held from looking whether a sample is there until it is."""
         self.stopping = threading.Event()
-        self.decoders = DecodePool(settings.decoders, settings.request)
-        self._decoding = ThreadPoolExecutor(settings.decoders, "decode")
+        self.decoders = decoders or DecodePool(settings.decoders, settings.request)
+        self._decoding = ThreadPoolExecutor(self.decoders.size, "decode")
         limits = settings.service
         self.batcher = Batcher(self._embed, batch=limits.batch, wait=limits.wait, capacity=limits.queue)
         self._cameras: tuple[float, Mapping[str, int]] = (0.0, {})

@@ -72,6 +72,7 @@ def _without_folders(value: object) -> object:
 def read_filter(form: schemas.Filters) -> stored.Filter:
     """The rows that a form means."""
     return stored.Filter(
+        ids=form.id or None,
         identities=form.identity or None,
         groups=form.group or None,
         cameras=form.camera or None,

@@ -21,6 +21,11 @@ HIDDEN: dict[str, Any] = {"hidden": True}
 """Metadata of a field that is filled in from elsewhere and has no option of its own."""
 
 
+def stands_for(argument: str) -> dict[str, Any]:
+    """Metadata of an option that is given in place of an argument and sets it."""
+    return {"stands_for": argument}
+
+
 def check_least(options: object, least: int, *names: str) -> None:
     """Raise `ConfigError` for an option below `least`; None is left alone."""
     for name in names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slimreid.cli.options import REQUIRED, Feature, Split, check_least
+from slimreid.cli.options import REQUIRED, Feature, Split, check_least, stands_for
 from slimreid.cli.options.images import PICTURES
 from slimreid.errors import ConfigError
 
@@ -28,6 +28,15 @@ class ModelOptions(GalleryOptions):
     """Run, checkpoint or model file; default: the one the gallery was made with."""
     device: str | None = None
     """cpu, cuda or mps; default: a GPU if there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """Commands that work on a service, too."""
+
+    server: str | None = field(default=None, metadata=stands_for("gallery"))
+    """In place of GALLERY: address of a service, http://HOST:PORT ('slimreid serve'); its token comes from
+    the variable SLIMREID_TOKEN."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +70,7 @@ class CreateOptions(GalleryOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnrolOptions(ModelOptions):
+class EnrolOptions(ModelOptions, ServerOptions):
     """Options of `slimreid gallery enrol`."""
 
     sources: list[str]
@@ -83,7 +92,7 @@ class EnrolOptions(ModelOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GallerySearchOptions(ModelOptions, RowOptions):
+class GallerySearchOptions(ModelOptions, RowOptions, ServerOptions):
     """Options of `slimreid gallery search`."""
 
     images: list[str]
@@ -113,7 +122,7 @@ class GallerySearchOptions(ModelOptions, RowOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class IdentifyOptions(ModelOptions, RowOptions):
+class IdentifyOptions(ModelOptions, RowOptions, ServerOptions):
     """Options of `slimreid gallery identify`."""
 
     images: list[str]

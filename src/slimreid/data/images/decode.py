@@ -187,9 +187,7 @@ def _several(image: Image.Image) -> bool:
     return bool(getattr(image, "is_animated", False)) and image.format != "MPO"
 
 
-def _decode_jpeg(
-    data: bytes, at_least: tuple[int, int] | None, most_pixels: int = MAX_PIXELS
-) -> Pixels:
+def _decode_jpeg(data: bytes, at_least: tuple[int, int] | None, most_pixels: int = MAX_PIXELS) -> Pixels:
     height, width, space, _ = simplejpeg.decode_jpeg_header(data)
     _refuse_huge(width, height, most_pixels)
     if data.count(_JPEG_SCAN) > MAX_SCANS:

@@ -26,6 +26,7 @@ _STATE = "job.json"
 _PART = re.compile(r"part-([0-9]{6})\.bin")
 _ID = re.compile(r"[0-9a-f]{16}")
 MOST_PROBLEMS = 20
+"""Problems and concerns that are kept of a job."""
 _KINDS = {"id": str, "kind": str, "state": str, "by": str, "created": float, "received": int, "enrolled": int}
 
 
@@ -46,6 +47,7 @@ class JobState:
     known: int = 0
     broken: int = 0
     problems: Sequence[str] = ()
+    concerns: Sequence[str] = ()
     entry: int | None = None
     parts: int = 0
     """Number of the last part that was enrolled and counted."""

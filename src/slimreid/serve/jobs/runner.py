@@ -15,9 +15,10 @@ from pathlib import Path
 from slimreid.errors import DataError, SlimReIDError
 from slimreid.gallery.decisions.calibration import RATES
 from slimreid.gallery.identification import calibrate_store, rows_as_probes
-from slimreid.serve.enrolment import Labelled, find_known, store_samples
+from slimreid.serve.enrolment import Labelled, Outcome, find_known, store_samples
 from slimreid.serve.errors import BusyError, NotFoundError
 from slimreid.serve.jobs.files import (
+    MOST_PROBLEMS,
     JobState,
     erase_job,
     job_folders,
@@ -286,6 +287,7 @@ class Jobs:
                 known=state.known + part.count - enrolled - broken,
                 broken=state.broken + broken,
                 entry=done.entry if done.entry is not None else entry,
+                concerns=[*state.concerns, *_concerns(done)][:MOST_PROBLEMS],
                 pending=(),
                 parts=part.number,
             )
@@ -297,6 +299,10 @@ class Jobs:
             if entry.details.get("job") == job:
                 return entry.id
         return None
+
+
+def _concerns(done: Outcome) -> list[str]:
+    return [f"row {done.rows[digest]}: {'; '.join(reasons)}" for digest, reasons in done.concerns.items()]
 
 
 def new_state(kind: str, by: str, **values: object) -> JobState:

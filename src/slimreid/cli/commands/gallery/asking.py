@@ -6,6 +6,7 @@ from pathlib import Path
 
 from slimreid.cli.commands.gallery.opening import open_with_model, print_json, row_filter
 from slimreid.cli.commands.gallery.picture import draw_answers
+from slimreid.cli.commands.gallery.remote import identify_server, is_server, search_server
 from slimreid.cli.console import console, print_table, say, table
 from slimreid.cli.options.gallery import CalibrateOptions, GallerySearchOptions, IdentifyOptions
 from slimreid.files import check_writable
@@ -24,13 +25,7 @@ def search(options: GallerySearchOptions) -> None:
     """Find the rows or identities that are most similar to given images."""
     if options.picture is not None:
         check_writable(options.picture)
-    gallery, loaded = open_with_model(options)
-    with gallery:
-        query = _query(gallery, loaded, options)
-        which = row_filter(gallery, options)
-        answers = gallery.search(query, k=options.top, identities=options.identities, which=which)
-        if options.picture is not None:
-            draw_answers(gallery, loaded, query, answers, options.picture, patches=options.patches)
+    answers = search_server(options) if is_server(options.gallery) else _search_file(options)
     if options.json:
         print_json([answer.to_dict() for answer in answers])
         return
@@ -38,6 +33,17 @@ def search(options: GallerySearchOptions) -> None:
         _print_answer(answer)
     if options.picture is not None:
         say(f"picture: {options.picture}")
+
+
+def _search_file(options: GallerySearchOptions) -> list[Answer]:
+    gallery, loaded = open_with_model(options)
+    with gallery:
+        query = _query(gallery, loaded, options)
+        which = row_filter(gallery, options)
+        answers = gallery.search(query, k=options.top, identities=options.identities, which=which)
+        if options.picture is not None:
+            draw_answers(gallery, loaded, query, answers, options.picture, patches=options.patches)
+    return answers
 
 
 def _query(gallery: Gallery, loaded: LoadedModel, options: GallerySearchOptions | IdentifyOptions) -> Query:
@@ -66,10 +72,13 @@ def _print_answer(answer: Answer) -> None:
 
 def identify(options: IdentifyOptions) -> None:
     """Say who the images show: a name, not sure, or unknown."""
-    gallery, loaded = open_with_model(options)
-    with gallery:
-        query = _query(gallery, loaded, options)
-        answers = gallery.identify(query, rate=options.rate, which=row_filter(gallery, options))
+    if is_server(options.gallery):
+        answers = identify_server(options)
+    else:
+        gallery, loaded = open_with_model(options)
+        with gallery:
+            query = _query(gallery, loaded, options)
+            answers = list(gallery.identify(query, rate=options.rate, which=row_filter(gallery, options)))
     if options.json:
         print_json([answer.to_dict() for answer in answers])
         return

@@ -7,14 +7,16 @@ from collections import Counter
 from pathlib import Path
 
 from slimreid.cli.commands.gallery.opening import open_gallery, open_with_model
+from slimreid.cli.commands.gallery.remote import connect, enrol_server, is_server
 from slimreid.cli.console import console, say, table
 from slimreid.cli.options.gallery import CreateOptions, EnrolOptions, ReembedOptions
 from slimreid.devices import choose_device
+from slimreid.errors import DataError
 from slimreid.gallery.concerns import Concern
-from slimreid.gallery.enrolment.sources import Labels, open_source, parse_time
+from slimreid.gallery.enrolment.sources import Labels, Source, open_source, parse_time
 from slimreid.gallery.gallery import Gallery
 from slimreid.inference.load import load
-from slimreid.inference.search import canonical_of
+from slimreid.inference.search import KnowsModalities, canonical_of
 
 SHOWN = 10
 """Lines of a list that are shown."""
@@ -30,8 +32,47 @@ def create(options: CreateOptions) -> None:
 
 def enrol(options: EnrolOptions) -> None:
     """Enrol samples that are not in the gallery yet."""
+    if is_server(options.gallery):
+        _enrol_server(options)
+        return
     gallery, loaded = open_with_model(options)
-    modality = None if options.modality is None else canonical_of(loaded, options.modality)
+    with gallery:
+        source = _source(loaded, options)
+        done = gallery.enrol(source, skip_broken=options.skip_broken)
+        sizes = gallery.list()
+    for note in source.notes:
+        say(f"note: {note}")
+    _show_some("known", done.known)
+    _show_some("broken", done.broken)
+    show_concerns(done.concerns)
+    say(_summary(done.added, len(done.known), sum(sizes.values()), len(set(sizes) - {""})))
+
+
+def _enrol_server(options: EnrolOptions) -> None:
+    client, model = connect(options)
+    with client:
+        source = _source(model, options)
+        done = enrol_server(client, source)
+        now = client.status()
+    for note in source.notes:
+        say(f"note: {note}")
+    _show_some("broken", list(done.problems))
+    _show_some("look at", list(done.concerns))
+    say(_summary(done.enrolled, done.known, now["rows"], now["identities"]))
+    if done.broken and not options.skip_broken:
+        raise DataError(f"{done.broken:,} samples could not be read; the others are enrolled")
+
+
+def _summary(added: int, known: int, rows: int, identities: int) -> str:
+    return (
+        f"{added:,} samples enrolled, {known:,} were there already; "
+        f"now {rows:,} rows of {identities:,} identities"
+    )
+
+
+def _source(model: KnowsModalities, options: EnrolOptions) -> Source:
+    """The samples that the options mean."""
+    modality = None if options.modality is None else canonical_of(model, options.modality)
     labels = Labels(
         options.identity,
         options.group,
@@ -43,19 +84,7 @@ def enrol(options: EnrolOptions) -> None:
     place = Path(options.sources[0]) if len(options.sources) == 1 else list(options.sources)
     if isinstance(place, Path) and not place.exists():
         place = list(options.sources)  # tir=FILE
-    with gallery:
-        source = open_source(loaded, place, labels)
-        done = gallery.enrol(source, skip_broken=options.skip_broken)
-        sizes = gallery.list()
-    for note in source.notes:
-        say(f"note: {note}")
-    _show_some("known", done.known)
-    _show_some("broken", done.broken)
-    show_concerns(done.concerns)
-    say(
-        f"{done.added:,} samples enrolled, {len(done.known):,} were there already; "
-        f"now {sum(sizes.values()):,} rows of {len(set(sizes) - {''}):,} identities"
-    )
+    return open_source(model, place, labels)
 
 
 def show_concerns(concerns: list[Concern]) -> None:
