@@ -122,7 +122,7 @@ def visit(browser: Any, folder: Path, url: str) -> Iterator[Callable[..., Any]]:
         assert [text for text in it.complaints if allowed is None or allowed not in text] == []
         context.close()
 
-    yield opened
+    return opened
 
 
 def rows_of(url: str, identity: str) -> list[int]:
@@ -143,7 +143,8 @@ def test_images_are_answered_at_once_with_a_decision_and_ranked_matches(visit):
         assert re.match(r"12 matches of \d+ rows searched", it.text("#matches"))
         assert it.texts(".matches .card .name")[0] == "id0"
         first = it.text(".matches .card >> nth=0")
-        assert "1.000" in first and "Mar 1, 2026" in first
+        assert "1.000" in first
+        assert "Mar 1, 2026" in first
         assert it.texts(".matches .card >> nth=0 >> figcaption") == ["RGB", "NIR", "TIR"]
         assert it.page.locator(".matches .card .meter.strict").count() == 1
         loaded = "images => images.every(image => image.complete && image.naturalWidth > 0)"
@@ -315,7 +316,8 @@ def test_the_query_is_enrolled_and_a_second_time_is_noticed(visit, url):
         dialog.get_by_label("Identity").fill("newcomer")
         dialog.get_by_label("Camera").fill("gate")
         it.page.wait_for_selector("dialog button.main:not([disabled])")
-        assert "1 row is added." in it.text(".effect") and "Shot 1 (visible): new." in it.text(".effect")
+        assert "1 row is added." in it.text(".effect")
+        assert "Shot 1 (visible): new." in it.text(".effect")
         it.judge()
         it.page.click("dialog button.main")
         it.page.wait_for_selector(".toast:has-text('1 row was enrolled.')")
@@ -370,7 +372,8 @@ def test_the_calibration_is_a_curve_with_the_threshold_and_the_service_says_how_
         it.judge()
         it.go("service")
         facts = it.text(".facts")
-        assert "fp32" in facts and "visible, near infrared, thermal" in facts
+        assert "fp32" in facts
+        assert "visible, near infrared, thermal" in facts
         assert it.texts(".tiles b")[0] == "24"
         assert "places in the queue taken" in it.text(".load")
         it.judge()
@@ -571,10 +574,12 @@ def test_in_chinese_nothing_is_left_in_english(visit):
         it.page.get_by_label("语言").select_option("en")
         it.page.wait_for_selector("button:has-text('Rename …')")
         assert it.page.get_attribute("html", "lang") == "en"
-        assert it.text("nav") and it.page.evaluate(LATIN) != []
+        assert it.text("nav")
+        assert it.page.evaluate(LATIN) != []
 
 
 def test_the_policy_of_the_page_allows_nothing_inline_and_nothing_from_elsewhere(url):
     policy = httpx.get(url).headers["content-security-policy"]
-    assert "unsafe" not in policy and "http" not in policy
+    assert "unsafe" not in policy
+    assert "http" not in policy
     assert "frame-ancestors 'none'" in policy

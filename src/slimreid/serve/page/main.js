@@ -107,7 +107,7 @@ const begin = async () => {
 
 events.addEventListener("login", login);
 events.addEventListener("lost", () => {
-  banner.replaceChildren(el("div", { class: "strip-note lost" }, icon("offline"), el("p", {}, t("problem.ConnectionLost"), " ", t("lost.text"))));
+  banner.replaceChildren(el("div", { class: "strip-note lost" }, icon("offline"), el("p", {}, t("problem.ConnectionLost"), t("space"), t("lost.text"))));
   waitForService();
 });
 events.addEventListener("back", () => {

@@ -1,6 +1,6 @@
 // The answer to a search: the decision, then the ranked matches.
 
-import { el } from "../dom.js";
+import { data, el } from "../dom.js";
 import { parts, t } from "../i18n.js";
 import { may, query, shared } from "../state.js";
 import { choice, rowCard } from "./cards.js";
@@ -13,13 +13,13 @@ import { note } from "./panels.js";
 const enrolActions = (answer, enrol) => {
   if (!may("editor")) return null;
   const names = answer.name ? [answer.name] : answer.candidates.map((each) => each.name);
-  if (answer.state === "known") return el("button", { type: "button", onclick: () => enrol(names) }, parts("enrol.as", { name: el("span", { translate: "no" }, answer.name) }));
+  if (answer.state === "known") return el("button", { type: "button", onclick: () => enrol(names) }, el("span", {}, parts("enrol.as", { name: data(answer.name) })));
   return el("button", { type: "button", onclick: () => enrol(answer.state === "unknown" ? [] : names) }, t(answer.state === "unknown" ? "enrol.stranger" : "enrol.open"));
 };
 
 /** Bad images make bad answers: what speaks against those of the query. */
 const concerns = () => {
-  const reasons = query.samples.flatMap((sample) => sample.reasons.map((reason) => el("li", {}, t("shot", { n: sample.number + 1 }), ", ", reasonParts(reason))));
+  const reasons = query.samples.flatMap((sample) => sample.reasons.map((reason) => el("li", {}, t("shot", { n: sample.number + 1 }), t("comma"), reasonParts(reason))));
   return reasons.length > 0 && note(el("p", {}, t("query.concerns")), el("ul", {}, reasons));
 };
 

@@ -63,6 +63,14 @@ const promised = (points, { x, y }) => [
   ...points.map((point) => svg("circle", { class: "dot promised", cx: x(point.threshold.value), cy: y(point.rate), r: 4.5 })),
 ];
 
+/** What a score means: unsure from the laxer threshold on, known above the one in use. */
+const zones = (lax, strict, { x, inner }) => {
+  const right = MARGIN.left + inner.width;
+  const band = (kind, from, to) => svg("rect", { class: `band ${kind}`, x: from, y: MARGIN.top, width: Math.max(0, to - from), height: inner.height });
+  const known = x(strict.threshold.value);
+  return [lax && band("lax", x(lax.threshold.value), known), band("strict", known, right)];
+};
+
 /** The threshold in use, as a line over the whole height with its score. */
 const marker = (point, { x, inner }) => {
   const at = x(point.threshold.value);
@@ -73,12 +81,13 @@ const marker = (point, { x, inner }) => {
   ];
 };
 
-/** The curve of points that have a threshold, with the one in use marked; `width` in pixels. */
-export const curve = (points, chosen, width) => {
+/** The curve of points that have a threshold, with the one in use and its laxer one marked; `width` in pixels. */
+export const curve = (points, chosen, lax, width) => {
   const height = Math.max(280, Math.min(400, 0.62 * width));
   const ordered = [...points].sort((a, b) => a.threshold.value - b.threshold.value);
   const scales = makeScales(ordered, width, height);
   return svg("svg", { class: "curve", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": t("curve.label") },
+    chosen && zones(lax, chosen, scales),
     axes(scales),
     series("fnir", ordered, scales, (point) => point.fnir),
     series("achieved", ordered, scales, (point) => point.achieved),

@@ -16,10 +16,10 @@ const title = (answer) => {
 
 const why = (answer, scale) => {
   if (answer.state === "known") return [promise(answer)];
-  if (answer.state === "unknown") return [t("decision.unknown.why"), " ", promise(answer)];
+  if (answer.state === "unknown") return [t("decision.unknown.why"), t("space"), promise(answer)];
   if (answer.state === "unsure") {
     const above = answer.candidates.filter((each) => each.score > scale.strict).length;
-    return [above > 1 ? t("decision.several.why", { n: above }) : t("decision.unsure.why"), " ", promise(answer)];
+    return [above > 1 ? t("decision.several.why", { n: above }) : t("decision.unsure.why"), t("space"), promise(answer)];
   }
   const state = shared.status.calibration.state;
   return state === "none" ? [t("decision.uncalibrated.why")] : [serviceText(answer.reason)];
@@ -42,7 +42,7 @@ export const decisionCard = (answer, scale, actions) =>
 
 /** The decision as a sentence, for a screen reader. */
 export const decisionText = (answer, scale) =>
-  [...title(answer), ". ", ...why(answer, scale)].map((part) => (part instanceof Node ? part.textContent : part)).join("");
+  [...title(answer), t("stop"), ...why(answer, scale)].map((part) => (part instanceof Node ? part.textContent : part)).join("");
 
 /** Rates to choose from; the highest the gallery is calibrated for comes first. */
 export const rateSelect = (rates, chosen, onchange) =>

@@ -10,8 +10,8 @@ import { toast } from "./toast.js";
 
 const sampleLine = (sample) =>
   el("li", {},
-    el("b", {}, t("shot", { n: sample.number + 1 })), " (", sample.modalities.map(modalityText).join(", "), "): ",
-    t(sample.state === "known" ? "enrol.known" : "enrol.new"), " ", t("quality", { share: percent(sample.quality) }),
+    el("b", {}, t("shot", { n: sample.number + 1 })), " (", sample.modalities.map(modalityText).join(t("comma")), "): ",
+    t(sample.state === "known" ? "enrol.known" : "enrol.new"), t("space"), t("quality", { share: percent(sample.quality) }),
     [...sample.reasons, ...sample.concerns].map((reason) => el("span", { class: "chip warn" }, reasonParts(reason))));
 
 const describe = (answer) => {

@@ -28,16 +28,20 @@ const table = (points) =>
     ));
 
 const legend = () =>
-  el("p", { class: "legend small" }, ["promised", "achieved", "fnir"].map((kind) => el("span", { class: `key ${kind}` }, t(`curve.${kind}`))));
+  el("p", { class: "legend small" }, ["promised", "achieved", "fnir"].map((kind) => el("span", { class: `key ${kind}` }, t(`curve.${kind}`))), ["strict", "lax"].map((kind) => el("span", { class: `key band-${kind}` }, t(`curve.${kind}`))));
+
+/** A rate so many times as high belongs to the threshold for "unsure". */
+const UNSURE_FACTOR = 10;
 
 const figure = (points, chosen) => {
+  const lax = chosen && points.find((point) => Math.abs(point.rate / chosen.rate - UNSURE_FACTOR) < 1e-6);
   const box = el("div", { class: "plot" });
   let drawn = 0;
   new ResizeObserver(() => {
     const width = Math.min(Math.floor(box.clientWidth), 860);
     if (!width || width === drawn) return;
     drawn = width;
-    box.replaceChildren(curve(points, chosen, width));
+    box.replaceChildren(curve(points, chosen, lax, width));
   }).observe(box);
   return el("figure", {}, box, el("figcaption", {}, legend()));
 };

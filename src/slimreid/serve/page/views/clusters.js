@@ -36,7 +36,7 @@ export const clustersView = (main, again) => {
     const found = await api.clusters(calibrated ? { rate: chosen.rate ?? rates[0] } : { threshold: chosen.threshold });
     if (!found.clusters.length) return el("p", { class: "faint" }, t("clusters.alone", { n: found.alone }));
     return [
-      el("p", { class: "faint" }, t("clusters.count", { n: found.clusters.length }), " ", t("clusters.alone", { n: found.alone }), " ", t("clusters.threshold", { score: number(found.threshold, 3) })),
+      el("p", { class: "faint" }, t("clusters.count", { n: found.clusters.length }), t("space"), t("clusters.alone", { n: found.alone }), t("space"), t("clusters.threshold", { score: number(found.threshold, 3) })),
       ...found.clusters.map((cluster) => group(cluster, changed)),
     ];
   };
@@ -50,6 +50,6 @@ export const clustersView = (main, again) => {
     main.append(panel("known", t("clusters.nothing"), t("clusters.nothing.text")));
     return undefined;
   }
-  main.append(calibrated ? "" : note(el("p", {}, t(`calibration.${state}`), " ", t("clusters.uncalibrated"))), control, list);
+  main.append(calibrated ? "" : note(el("p", {}, t(`calibration.${state}`), t("space"), t("clusters.uncalibrated"))), control, list);
   return reload();
 };

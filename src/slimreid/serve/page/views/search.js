@@ -44,7 +44,7 @@ const ask = async (show) => {
     const result = await api.identify(filledShots(), searchFields(), turn.signal);
     Object.assign(query, { answer: result.answers[0], samples: result.samples, busy: false });
     await findPatches();
-    say(`${decisionText(query.answer, makeScale(query.answer))} ${t("matches.spoken", { n: query.answer.matches.length })}`);
+    say(`${decisionText(query.answer, makeScale(query.answer))}${t("space")}${t("matches.spoken", { n: query.answer.matches.length })}`);
   } catch (error) {
     if (error.name === "AbortError") return undefined;
     if (!(error.status >= 0)) throw error;
@@ -62,7 +62,7 @@ const invitation = () => panel("search", t("invite.title"), t("invite.text"));
 const uncalibrated = () => {
   const { state } = shared.status.calibration;
   if (state === "ok" || !shared.status.rows) return null;
-  return note(el("p", {}, t(`calibration.${state}`), " ", el("a", { href: "#calibration" }, t("calibration.open"))));
+  return note(el("p", {}, t(`calibration.${state}`), t("space"), el("a", { href: "#calibration" }, t("calibration.open"))));
 };
 
 /** Draws the view into `main`; `again` draws it anew after a change of the gallery. */

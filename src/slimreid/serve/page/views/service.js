@@ -33,7 +33,7 @@ const state = (status) => [
   el("table", { class: "facts" }, el("tbody", {},
     fact("service.gallery", data(status.gallery)),
     fact("service.model", data(status.model.name)),
-    fact("service.modalities", status.model.modalities.map(modalityText).join(", ")),
+    fact("service.modalities", status.model.modalities.map(modalityText).join(t("comma"))),
     fact("service.precision", data(status.model.precision), " · ", data(status.model.engine)),
     fact("service.feature", data(status.model.feature), " · ", t("service.dimension", { n: status.model.dimension })),
     fact("service.fingerprint", data(status.model.fingerprint.slice(0, 16), "code")),

@@ -1,6 +1,9 @@
 // English. `{name}` is replaced; { one, other } are chosen by `n`.
 
 export default {
+  space: " ",
+  stop: ". ",
+  comma: ", ",
   skip: "Skip to the content",
   language: "Language",
   theme: "Dark colours",
@@ -280,6 +283,8 @@ export default {
   "curve.threshold": "threshold {score}",
   "curve.promised": "strangers taken for somebody, promised",
   "curve.achieved": "the same on held-out identities",
+  "curve.strict": "scores that mean “known”",
+  "curve.lax": "scores that mean “unsure”",
   "curve.fnir": "enrolled, but missed",
 
   "service.title": "Service",

@@ -1,6 +1,9 @@
 // 中文。`{name}` 会被替换。
 
 export default {
+  space: "",
+  stop: "。",
+  comma: "、",
   skip: "跳到正文",
   language: "语言",
   theme: "深色",
@@ -280,6 +283,8 @@ export default {
   "curve.threshold": "阈值 {score}",
   "curve.promised": "陌生人被误认（保证值）",
   "curve.achieved": "留出身份上的实测值",
+  "curve.strict": "判为“已知”的得分",
+  "curve.lax": "判为“不确定”的得分",
   "curve.fnir": "已登记但漏认",
 
   "service.title": "服务",
