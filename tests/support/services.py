@@ -27,7 +27,9 @@ from slimreid.serve.tokens import ROLES, TokenFile
 from support.galleries import ColourModel, write_people
 
 URL = "http://127.0.0.1:8000"
-LIMITS = RequestLimits(body=2_000_000, images=16, pixels=1_000_000, total_pixels=2_000_000, decode_seconds=5.0)
+LIMITS = RequestLimits(
+    body=2_000_000, images=16, pixels=1_000_000, total_pixels=2_000_000, decode_seconds=5.0
+)
 PEOPLE = ("anna", "ben", "cleo")
 
 
