@@ -61,7 +61,7 @@ class Command:
 
     @property
     def name(self) -> str:
-        return " ".join(self.words[: 2 if self.words[:1] in (("data",), ("model",)) else 1])
+        return " ".join(self.words[: 2 if self.words[:1] in (("data",), ("model",), ("gallery",)) else 1])
 
 
 def blocks(page: Path, *languages: str) -> list[str]:
