@@ -20,12 +20,12 @@ $(BIN)/python:
 
 $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing SlimReID into $(VENV) ..."
-	@$(PIP) -e .
+	@$(PIP) -e '.[train]'
 	@touch $@
 
 $(DEV): $(INSTALLED)
 	@echo "installing what the tests need ..."
-	@$(PIP) -e '.[dev]'
+	@$(PIP) -e '.[dev,train,export,gallery,serve,ray]'
 	@touch $@
 
 test: $(DEV) system lint docs ## Lint, check types, build the documentation and run all tests

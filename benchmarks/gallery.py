@@ -4,7 +4,8 @@
 
 Random unit vectors of 576 numbers, a tenth of them in clusters of ten around common centres. Our search,
 numpy's (one product and a partition) and faiss's HNSW are timed in turn, in processor time, so that other
-work on the machine weighs on all of them alike. faiss is left out above --hnsw rows: building its graph takes long.
+work on the machine weighs on all of them alike. faiss is left out above --hnsw rows: building its graph
+takes long.
 """
 
 from __future__ import annotations
@@ -205,7 +206,7 @@ def main() -> None:
     options = parser.parse_args()
     faiss.omp_set_num_threads(1)
     lines = [
-        f"numpy {np.__version__}, faiss {faiss.__version__}; one thread; p50 and p95 of {options.repeats} runs"
+        f"numpy {np.__version__}, faiss {faiss.__version__}; one thread; p50, p95 of {options.repeats} runs"
     ]
     for rows in options.rows:
         folder = Path(tempfile.mkdtemp(dir=options.folder))

@@ -139,14 +139,14 @@ def measure(people: People) -> tuple[dict[Case, Outcome], dict[str, float]]:
             subset = (
                 np.full(len(people.rows), len(people.names) - 1)
                 if kind == COMPLETE
-                else _draw(people, people.rows)
+                else draw_subsets(people, people.rows)
             )
             rows = similarity.prepare(people.features[subset, people.rows], people.has[subset])
             for query in (*people.names.tolist(), RANDOM):
                 for shots in (SINGLE, TRACKLET, UNWEIGHTED) if scale == SITE else (SINGLE,):
                     for rate, outcome in _search(people, similarity, rows, query, shots):
                         found[Case(kind, scale, query, shots, rate)] = outcome
-        query_side, _ = queries(people, similarity, people.mated, _draw(people, people.mated), SINGLE)
+        query_side, _ = queries(people, similarity, people.mated, draw_subsets(people, people.mated), SINGLE)
         labels = Labels(
             people.identity[people.mated],
             people.identity[people.rows],
@@ -157,7 +157,7 @@ def measure(people: People) -> tuple[dict[Case, Outcome], dict[str, float]]:
     return found, maps
 
 
-def _draw(people: People, at: Ints) -> Ints:
+def draw_subsets(people: People, at: Ints) -> Ints:
     """A random subset for each sample; the same one whenever it is asked for."""
     drawn = np.random.default_rng(0).integers(0, len(people.names), len(people.identity))
     return drawn[at]
@@ -171,7 +171,9 @@ def _search(
     for name in ("mated", "strangers", "held_out"):
         at = getattr(people, name)
         chosen = (
-            _draw(people, at) if query == RANDOM else np.full(len(at), people.names.tolist().index(query))
+            draw_subsets(people, at)
+            if query == RANDOM
+            else np.full(len(at), people.names.tolist().index(query))
         )
         prepared, who = queries(people, similarity, at, chosen, shots)
         names = np.full(len(who), query)

@@ -54,6 +54,21 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An exported model, slimmed in the backbone, of two modalities with cameras; its run lies beside it in `run`."""
+    from slimreid.exporting.export import export
+    from support.models import write_random_model
+    from support.runs import write_set
+
+    folder = tmp_path_factory.mktemp("exported")
+    manifest = write_set(folder / "set", missing=True)
+    slim = ("model.reduction=in_backbone", "model.in_backbone.schedule=[[0.5,0.4]]")
+    options = (*slim, "model.camera_embedding=true")
+    export(write_random_model(folder / "run", manifest, *options, modalities=("rgb", "tir")), folder / "onnx")
+    return folder / "onnx"
+
+
 @pytest.fixture
 def small_set(tmp_path: Path) -> Path:
     """The small dataset in a folder of its own; its manifest."""

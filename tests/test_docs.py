@@ -15,8 +15,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import slimreid
 from slimreid.cli.app import main
 from slimreid.cli.parser import parse_words
 
@@ -27,7 +29,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NEEDS = re.compile(r"#\s*needs\s+\S")
 LAUNCHERS = ("torchrun", "accelerate")
 
-ELSEWHERE = ("quickstart", "report", "ablate")
+ELSEWHERE = ("quickstart", "report", "ablate", "export")
 """Commands that take too long to be run for every line; each is run by a test of its own."""
 
 TINY_WORLD = "--identities 8 --cameras 2 --images-per-camera 2 --size 32x16 --workers 1"
@@ -61,7 +63,7 @@ class Command:
 
     @property
     def name(self) -> str:
-        return " ".join(self.words[: 2 if self.words[:1] in (("data",), ("model",)) else 1])
+        return " ".join(self.words[: 2 if self.words[:1] in (("data",), ("model",), ("gallery",)) else 1])
 
 
 def blocks(page: Path, *languages: str) -> list[str]:
@@ -215,3 +217,17 @@ def test_the_example_of_identification_runs(capsys):
     assert "state='known'" in told
     assert "name='Ann'" in told
     assert "it needs at least 2,995 searches" in told
+
+
+def test_the_example_without_slimreid_runs(exported, tmp_path, monkeypatch):
+    (code,) = (c for c in blocks(ROOT / "docs" / "export.md", "python") if "slimreid" not in c)
+    assert sum(bool(line.strip()) for line in code.splitlines()) <= 4 + 15, "imports, and 15 lines"
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(exported, "exported")
+    images = sorted((exported.parent / "set" / "rgb").iterdir())
+    for name, image in zip(("a.jpg", "b.jpg"), images, strict=False):
+        shutil.copy(image, name)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    expected = slimreid.load(exported.parent / "run").embed({"rgb": ["a.jpg", "b.jpg"]})
+    assert names["features"] == pytest.approx(np.asarray(expected), abs=1e-3)

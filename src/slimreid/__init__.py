@@ -2,12 +2,15 @@
 
 from typing import TYPE_CHECKING, Any
 
+from slimreid.extras import explain_missing
+
 if TYPE_CHECKING:
+    from slimreid.exporting.export import export
     from slimreid.gallery.gallery import Gallery
     from slimreid.inference.load import load
 
 __version__ = "0.1.0"
-__all__ = ["Gallery", "__version__", "load"]
+__all__ = ["Gallery", "__version__", "export", "load"]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,4 +23,8 @@ def __getattr__(name: str) -> Any:
         from slimreid.gallery.gallery import Gallery
 
         return Gallery
+    if name == "export":
+        with explain_missing():
+            from slimreid.exporting.export import export
+        return export
     raise AttributeError(f"module 'slimreid' has no attribute '{name}'")

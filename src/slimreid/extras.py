@@ -7,25 +7,25 @@ from contextlib import contextmanager
 
 from slimreid.errors import SlimReIDError
 
-EXTRA_OF = {
-    **dict.fromkeys(
-        (
-            "torch",
-            "accelerate",
-            "pytorch_metric_learning",
-            "scipy",
-            "sklearn",
-            "matplotlib",
-            "tensorboard",
-            "huggingface_hub",
-        ),
-        "train",
+_MODULES = {
+    "train": (
+        "torch",
+        "jinja2",
+        "markupsafe",
+        "accelerate",
+        "pytorch_metric_learning",
+        "scipy",
+        "sklearn",
+        "matplotlib",
+        "tensorboard",
+        "huggingface_hub",
     ),
-    **dict.fromkeys(("onnx", "onnxscript"), "export"),
-    **dict.fromkeys(("pymilvus", "milvus_lite", "faiss", "usearch", "pyarrow"), "gallery"),
-    **dict.fromkeys(("fastapi", "uvicorn", "multipart", "python_multipart"), "serve"),
-    "ray": "ray",
+    "export": ("onnx", "onnxscript"),
+    "gallery": ("pymilvus", "faiss", "usearch", "pyarrow"),
+    "serve": ("fastapi", "uvicorn", "python_multipart"),
+    "ray": ("ray",),
 }
+EXTRA_OF = {module: extra for extra, modules in _MODULES.items() for module in modules}
 """Module that is imported -> extra of the package that installs it."""
 
 
@@ -38,9 +38,8 @@ def missing_extra(error: ImportError) -> MissingExtraError | None:
     module = (error.name or "").partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or module not in EXTRA_OF:
         return None
-    return MissingExtraError(
-        f"this needs {module}, which is not installed: pip install 'slimreid[{EXTRA_OF[module]}]'"
-    )
+    cure = f"pip install 'slimreid[{EXTRA_OF[module]}]'"
+    return MissingExtraError(f"this needs {module}, which is not installed: {cure}")
 
 
 @contextmanager

@@ -120,7 +120,9 @@ def test_token_is_kept_as_a_hash_that_only_the_owner_reads(tmp_path):
         tokens.revoke("ana")
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"name": "a", "role": "king", "hash": "", "created": 1}]'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[1]", '[{"name": "a", "role": "king", "hash": "", "created": 1}]']
+)
 def test_damaged_tokens_are_said(tmp_path, text: str):
     (tmp_path / "tokens.json").write_text(text)
     with pytest.raises(DataError, match="the tokens cannot be read"):
@@ -135,7 +137,9 @@ def test_other_addresses_need_a_token(place, tmp_path):
 
 def test_cookie_cannot_be_read_by_scripts_nor_sent_by_other_sites(place):
     with serve(place, with_tokens=True, secure=True) as served:
-        cookie = served.client.post("/v1/session", json={"token": served.tokens["editor"]}).headers["set-cookie"]
+        cookie = served.client.post("/v1/session", json={"token": served.tokens["editor"]}).headers[
+            "set-cookie"
+        ]
         assert cookie.startswith(f"{COOKIE}=")
         assert all(word in cookie for word in ("HttpOnly", "SameSite=strict", "Secure", "Path=/"))
         assert served.tokens["editor"] not in cookie
@@ -208,7 +212,9 @@ def test_too_many_requests_of_one_token_are_refused(place):
 
 def test_guessing_tokens_is_slowed_down(place):
     with serve(place, with_tokens=True) as served:
-        codes = [served.client.post("/v1/session", json={"token": f"srid_{n}"}).status_code for n in range(30)]
+        codes = [
+            served.client.post("/v1/session", json={"token": f"srid_{n}"}).status_code for n in range(30)
+        ]
         assert codes[0] == 401
         assert codes[-1] == 429
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,9 @@ def wait(served: Served, job: str) -> dict:
 
 def test_enrolled_sample_is_a_row_with_everything_said_of_it(served: Served, place: Path):
     data = {"identity": "dora", "camera": "gate", "time": "2026-03-01T14:30:00", "group": "t1"}
-    answer = served.client.post("/v1/enrol", files=files_of({"tir": picture(5), "rgb": picture(4)}), data=data)
+    answer = served.client.post(
+        "/v1/enrol", files=files_of({"tir": picture(5), "rgb": picture(4)}), data=data
+    )
     assert answer.status_code == 201
     (sample,) = answer.json()["samples"]
     row = served.client.get(f"/v1/rows/{sample['row']}").json()
@@ -158,8 +161,6 @@ def test_job_goes_on_after_a_kill(place: Path, tmp_path: Path, moment: str):
         shutil.rmtree(folder.with_name(other))
         hashes = [row.hash for row in rows_of(place) if row.identity == "dora"]
         state = read_state(tmp_path / "kept")
-        from dataclasses import replace
-
         write_state(folder, replace(state, state="running", received=2, pending=hashes))
     with serve(place) as served:
         again = wait(served, job)

@@ -68,7 +68,9 @@ def test_search_obeys_filters_and_pools(served: Served, place):
         answers = served.client.post("/v1/search", files=files, data=data).json()["answers"]
         assert len(answers) == 2
         assert {m["row"]["identity"] for a in answers for m in a["matches"]} == names
-    pooled = served.client.post("/v1/search", files=files, data={"pooled": "true", "k": "1"}).json()["answers"]
+    pooled = served.client.post("/v1/search", files=files, data={"pooled": "true", "k": "1"}).json()[
+        "answers"
+    ]
     assert [a["query"] for a in pooled] == ["sample 0 and 1 more"]
     assert pooled[0]["matches"][0]["row"]["identity"] == "ben"
     none = served.client.post("/v1/search", files=files, data={"since": "2030-01-01"}).json()["answers"]
@@ -124,9 +126,7 @@ def test_sample_that_does_not_fit_harms_no_other_request():
 
     async def ask() -> list[object]:
         batcher = Batcher(embed, batch=8, wait=0.2, capacity=32)
-        found = await asyncio.gather(
-            *(batcher.embed([{"n": n}]) for n in range(3)), return_exceptions=True
-        )
+        found = await asyncio.gather(*(batcher.embed([{"n": n}]) for n in range(3)), return_exceptions=True)
         batcher.stop()
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -11,6 +12,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from slimreid.extras import EXTRA_OF
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pytest brings it
+    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "slimreid"
@@ -139,7 +147,27 @@ def test_no_module_imports_itself_through_others(imports):
     assert find_cycle(imports) is None
 
 
-def test_configuration_needs_no_torch(imports):
+LIGHT = (
+    "slimreid.config",
+    "slimreid.data.manifest",
+    "slimreid.data.check",
+    "slimreid.data.importing.datasets",
+    "slimreid.inference.load",
+    "slimreid.inference.exported_model",
+    "slimreid.inference.embed_dataset",
+    "slimreid.inference.embedding_files",
+    "slimreid.inference.search",
+    "slimreid.cli.app",
+    "slimreid.cli.parser",
+    "slimreid.cli.commands.data",
+    "slimreid.cli.commands.embed",
+    "slimreid.cli.commands.search",
+)
+"""What `pip install slimreid` without extras must be able to do."""
+
+
+def reached_from(front: set[str], imports: list[Import]) -> set[str]:
+    """All modules that are imported together with some, not counting imports inside functions."""
     targets: dict[str, set[str]] = {}
     for each in imports:
         if not each.inside_function and not each.for_types:
@@ -147,11 +175,43 @@ def test_configuration_needs_no_torch(imports):
             above = {".".join(parts[:n]) for n in range(1, len(parts) + 1)}
             targets.setdefault(each.module, set()).update(above)
     reached: set[str] = set()
-    front = {module for module in targets if room_of(module) == "config"}
     while front:
         reached |= front
         front = set().union(*(targets.get(module, set()) for module in front)) - reached
-    assert "torch" not in reached
+    return reached
+
+
+def test_configuration_needs_no_torch(imports):
+    modules = {each.module for each in imports if room_of(each.module) == "config"}
+    assert "torch" not in reached_from(modules, imports)
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_the_light_core_needs_no_extra(imports, module):
+    known = {each.module for each in imports}
+    assert module in known
+    needed = {name: EXTRA_OF[name] for name in reached_from({module}, imports) if name in EXTRA_OF}
+    assert not needed
+
+
+def test_every_library_is_installed_by_the_core_or_an_extra(imports):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    core = {_plain_name(line) for line in project["dependencies"]}
+    extras = {
+        extra: {_plain_name(line) for line in lines}
+        for extra, lines in project["optional-dependencies"].items()
+    }
+    names = {"PIL": "pillow", "yaml": "pyyaml", "sklearn": "scikit-learn", "faiss": "faiss-cpu"}
+    names |= {"markupsafe": "jinja2"}  # comes with it
+    outside = {each.target.split(".")[0] for each in imports} - sys.stdlib_module_names - {"slimreid"}
+    for module in outside | set(EXTRA_OF):
+        package = names.get(module, module.replace("_", "-"))
+        place = extras[EXTRA_OF[module]] if module in EXTRA_OF else core
+        assert package in place or package.replace("-", "_") in place, f"nothing installs {module}"
+
+
+def _plain_name(requirement: str) -> str:
+    return re.split(r"[\[<>=~!]", requirement)[0].strip().lower()
 
 
 def test_what_the_finder_sees():

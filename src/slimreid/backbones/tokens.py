@@ -63,7 +63,7 @@ def check_change(block: int, before: TokenState, after: TokenState) -> None:
         )
     if after.prefix != before.prefix or before.prefix > T:
         raise ModelError(f"{where}: the {before.prefix} class and register tokens must stay in front")
-    if after.positions.shape not in ((B, T - after.prefix, 2), (1, T - after.prefix, 2)):
+    if after.positions.shape[0] not in (B, 1) or after.positions.shape[1:] != (T - after.prefix, 2):
         raise ModelError(
             f"{where}: {T - after.prefix} patch tokens need positions ({B} or 1, {T - after.prefix}, 2), "
             f"not {tuple(after.positions.shape)}"

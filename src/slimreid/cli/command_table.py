@@ -15,6 +15,7 @@ from slimreid.cli.options.data import (
     SimulateOptions,
     SynthOptions,
 )
+from slimreid.cli.options.export import ExportOptions
 from slimreid.cli.options.gallery import (
     AssignOptions,
     CalibrateOptions,
@@ -22,8 +23,8 @@ from slimreid.cli.options.gallery import (
     CopyOptions,
     CreateOptions,
     EnrolOptions,
-    ExportOptions,
     GalleryCheckOptions,
+    GalleryExportOptions,
     GalleryImportOptions,
     GalleryListOptions,
     GallerySearchOptions,
@@ -123,6 +124,11 @@ COMMANDS: Mapping[str, Entry] = {
     "show": Command(
         ShowOptions, "show:show", "Draw the patches a model kept in a sample, with --rank also its rank list."
     ),
+    "export": Command(
+        ExportOptions,
+        "export:export",
+        "Export a trained model to ONNX, checked against the original; it runs without torch.",
+    ),
     "import-demo": Command(
         ImportDemoOptions, "import_demo:import_demo", "Turn a DeMo config and checkpoint into a run."
     ),
@@ -197,7 +203,7 @@ COMMANDS: Mapping[str, Entry] = {
             ),
             "undo": Command(UndoOptions, "gallery.changing:undo", "Undo the last changes."),
             "export": Command(
-                ExportOptions, "gallery.moving:export", "Write everything into a Parquet file."
+                GalleryExportOptions, "gallery.moving:export", "Write everything into a Parquet file."
             ),
             "import": Command(
                 GalleryImportOptions, "gallery.moving:import_", "Take in the rows of Parquet files."

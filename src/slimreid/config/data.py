@@ -28,7 +28,7 @@ class DataConfig:
     scaled_decode: bool = False
     """Decode large JPEGs at reduced size: about 2× faster, slightly different pixels."""
     workers: int = 2
-    """Processes that load images; 0 = in the main process. Results do not depend on it."""
+    """Processes that load images in training, threads in test; 0 = none. Results do not depend on it."""
 
     def __post_init__(self) -> None:
         if self.modalities is not None:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 from slimreid.config import Config
 from slimreid.data.image_batch import ImageBatch, join_samples
+from slimreid.data.images.resize import resize
 from slimreid.data.label_encoder import LabelEncoder
 from slimreid.data.manifest import SPLITS, Manifest
-from slimreid.data.sample_reader import SampleReader, broken_message, stop_message
+from slimreid.data.sample_reader import Resize, SampleReader, broken_message, stop_message
 from slimreid.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -33,8 +34,10 @@ class BatchReader:
     (row -> message). `config.data.workers` threads read ahead; decoding and resizing leave Python's lock.
     """
 
-    def __init__(self, config: Config, manifest: Manifest, label_encoder: LabelEncoder) -> None:
-        self.reader = SampleReader(manifest, SPLITS, config.transforms, config.data)
+    def __init__(
+        self, config: Config, manifest: Manifest, label_encoder: LabelEncoder, resize: Resize = resize
+    ) -> None:
+        self.reader = SampleReader(manifest, SPLITS, config.transforms, config.data, resize=resize)
         self.label_encoder = label_encoder
         self.workers = config.data.workers
         self.dropped: dict[int, str] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -143,7 +144,7 @@ class Gallery:
         """
         model = self.model
         if identity is not None:
-            labels = Labels(identity=identity)
+            labels = replace(labels or Labels(), identity=identity)
         origin = str(source) if isinstance(source, (str, Path)) else ""
         if not isinstance(source, Source):
             source = open_source(model, Path(source) if isinstance(source, str) else source, labels)

@@ -17,7 +17,7 @@ def memory_explained(samples: int) -> Iterator[None]:
     """Raise `ModelError` with a cure where a batch of so many samples does not fit into memory."""
     try:
         yield
-    except (MemoryError, RuntimeError) as error:
+    except Exception as error:  # torch and onnxruntime raise errors of their own
         if not is_out_of_memory(error):
             raise
         raise ModelError(

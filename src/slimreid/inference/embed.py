@@ -12,12 +12,10 @@ from PIL import Image
 from slimreid.data.image_batch import ImageBatch, join_samples
 from slimreid.data.images.normalise import Floats, check_aligned, normalise
 from slimreid.data.images.pixels import ImageLike, as_pixels, is_tensor
-from slimreid.data.images.resize import resize
 from slimreid.data.manifest import ImageRef
 from slimreid.errors import ConfigError, DataError, ModelError, SlimReIDWarning
 from slimreid.inference.checks import check_finite, memory_explained
 from slimreid.inference.kinds import check_kind, join_branches
-from slimreid.inference.model_card import ModelCard
 from slimreid.modalities import find_modality
 from slimreid.progress import progress
 
@@ -54,7 +52,7 @@ def embed_images(
     with warnings.catch_warnings(), memory_explained(size):
         warnings.simplefilter("ignore", SlimReIDWarning)  # an unknown camera is what the caller asked for
         for at in progress(starts, "embedding images", show=show):
-            seen = make_batch(card, samples[at : at + size], camera[at : at + size], at)
+            seen = make_batch(loaded, samples[at : at + size], camera[at : at + size], at)
             features = join_branches(loaded.features(seen), feature)
             check_finite(features, [f"sample {number}" for number in seen.index.tolist()])
             parts.append(features)
@@ -113,17 +111,17 @@ def _known(name: str, modalities: Sequence[str]) -> str:
 
 
 def make_batch(
-    card: ModelCard, samples: Sequence[Mapping[str, ImageLike]], cameras: Sequence[int], start: int
+    loaded: LoadedModel, samples: Sequence[Mapping[str, ImageLike]], cameras: Sequence[int], start: int
 ) -> ImageBatch:
     """Read, resize and normalise some samples as a dataset does; `start` is the number of the first."""
     numbers = range(start, start + len(samples))
-    shown = [_show(card, sample, number) for sample, number in zip(samples, numbers, strict=True)]
-    return join_samples(shown, card.modalities, card.config.transforms.size, cameras, numbers)
+    shown = [_show(loaded, sample, number) for sample, number in zip(samples, numbers, strict=True)]
+    return join_samples(shown, loaded.modalities, loaded.config.transforms.size, cameras, numbers)
 
 
-def _show(card: ModelCard, sample: Mapping[str, ImageLike], number: int) -> dict[str, Floats]:
+def _show(loaded: LoadedModel, sample: Mapping[str, ImageLike], number: int) -> dict[str, Floats]:
     """The images of a sample as the model sees them, each (3, H, W)."""
-    data, transforms = card.config.data, card.config.transforms
+    data, transforms = loaded.config.data, loaded.config.transforms
     size = transforms.size
     pixels = {}
     for name, image in sample.items():
@@ -134,7 +132,7 @@ def _show(card: ModelCard, sample: Mapping[str, ImageLike], number: int) -> dict
             raise DataError(f"sample {number}, '{name}': {error}") from None
     check_aligned(pixels, {name: _label(image, number) for name, image in sample.items()})
     return {
-        name: normalise(resize(image, size, transforms.test_resize), transforms.mean, transforms.std)
+        name: normalise(loaded.resize(image, size, transforms.test_resize), transforms.mean, transforms.std)
         for name, image in pixels.items()
     }
 

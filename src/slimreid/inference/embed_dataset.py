@@ -80,7 +80,7 @@ def embed_dataset(
         features=features,
         feature=feature,
         modalities=subset,
-        fingerprint=loaded.fingerprint,
+        fingerprint=loaded.feature_fingerprint,
         identities=tuple(s.identity for s in samples),
         cameras=tuple(s.camera for s in samples),
         scenes=tuple(s.scene for s in samples),

@@ -19,7 +19,7 @@ from slimreid.inference.kinds import Floats
 from slimreid.inference.model_header import checksum
 from slimreid.inference.similarity import Similarity
 
-FORMAT = 2
+FORMAT = 3
 SUFFIX = ".safetensors"
 _HEADER = "slimreid"
 _FEATURES, _IMPOSTORS = "features", "impostors"
@@ -37,7 +37,7 @@ class Embeddings:
     modalities: tuple[str, ...]
     """What the model was shown, as far as each sample has it."""
     fingerprint: str
-    """SHA-256 of the model's weights; only features of one model can be compared."""
+    """`feature_fingerprint` of the model: only features that agree in it can be compared."""
     identities: tuple[str, ...]
     """'' where nobody knows."""
     cameras: tuple[str, ...]

@@ -9,6 +9,8 @@ from pathlib import Path
 from slimreid.config import Config
 from slimreid.config.model import BOTH
 from slimreid.data.image_batch import ImageBatch
+from slimreid.data.images.resize import resize
+from slimreid.data.images.window import Pixels
 from slimreid.inference.embed import Images, embed_images
 from slimreid.inference.kinds import Floats
 from slimreid.inference.model_card import ModelCard
@@ -46,6 +48,10 @@ class LoadedModel(ABC):
     @abstractmethod
     def features(self, batch: ImageBatch) -> dict[str, Floats]:
         """Features (B, D) of a batch per branch, as the model gives them, not normalised."""
+
+    def resize(self, image: Pixels, size: tuple[int, int], mode: str) -> Pixels:
+        """Resize (H, W, 3) uint8 to (3, *size) uint8; all models give the same bytes, some faster."""
+        return resize(image, size, mode)
 
     @property
     def config(self) -> Config:

@@ -22,6 +22,8 @@ Subset = tuple[str, ...]
 
 CAMERA = "camera"
 """Input of a graph that takes cameras."""
+PRIVATE_BYTES = 2**30
+"""Memory that weights may take, all graphs together, rearranged for speed."""
 
 
 class OnnxEngine:
@@ -33,18 +35,24 @@ class OnnxEngine:
         folder: The folder that `slimreid export` wrote; it is only read.
         threads: Threads of one call; None = as many as `OMP_NUM_THREADS` says, else as this process may use
             cores. Give 1 where several processes or threads serve requests.
+        private_bytes: Memory that weights may take beside their file. onnxruntime copies the weights of each
+            graph into an order that suits the processor; graphs that are opened when this memory is used up
+            read the file instead, which all graphs and processes share, and are slower.
 
     Raises:
         ModelError: where `model.json` is missing or damaged.
     """
 
-    def __init__(self, folder: Path | str, threads: int | None = None) -> None:
+    def __init__(
+        self, folder: Path | str, threads: int | None = None, private_bytes: int = PRIVATE_BYTES
+    ) -> None:
         folder = Path(folder)
         self.folder = folder.parent if folder.name == CARD_NAME else folder
         self.card = read_exported(self.folder)
         self.threads = usable_threads() if threads is None else threads
         if self.threads < 1:
             raise ConfigError(f"threads must be at least 1, not {threads}")
+        self.private_bytes = private_bytes
         self._sessions: dict[Subset, Any] = {}
         self._intact: set[str] = set()
         self._lock = threading.Lock()
@@ -107,9 +115,13 @@ class OnnxEngine:
             if name == graph or not name.endswith(".onnx"):  # weights are shared: all graphs need them
                 self._check_file(name)
         path = self.folder / graph
+        weights = sum(
+            (self.folder / name).stat().st_size for name in self.card.files if name.endswith(".bin")
+        )
+        private = (len(self._sessions) + 1) * weights <= self.private_bytes
         try:
             return onnxruntime.InferenceSession(
-                str(path), session_options(self.threads), providers=["CPUExecutionProvider"]
+                str(path), session_options(self.threads, private), providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # onnxruntime has no base class of its own errors
             raise ModelError(
@@ -142,10 +154,15 @@ def usable_threads() -> int:
     return os.cpu_count() or 1
 
 
-def session_options(threads: int) -> Any:
-    """How a graph is run: by so many threads, which sleep while there is nothing to do."""
+def session_options(threads: int, private: bool = True) -> Any:
+    """How a graph is run: by so many threads, which sleep while there is nothing to do.
+
+    `private`: whether it may copy its weights into an order that suits the processor.
+    """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if not private:
+        options.add_session_config_entry("session.disable_prepacking", "1")
     return options

@@ -118,10 +118,10 @@ def open_gallery(
     """
     if place.suffix.lower() == SUFFIX:
         found = read_embeddings(place)
-        if found.fingerprint != loaded.fingerprint:
+        if found.fingerprint != loaded.feature_fingerprint:
             raise DataError(
                 f"{place}: features of another model ({found.fingerprint[:12]}, not "
-                f"{loaded.fingerprint[:12]}); embed the images again with this one"
+                f"{loaded.feature_fingerprint[:12]}); embed the images again with this one"
             )
         if found.feature != feature:
             raise DataError(f"{place}: has the feature '{found.feature}', not '{feature}'; give --feature")
@@ -133,7 +133,7 @@ def open_gallery(
 
 def _cache(loaded: LoadedModel, place: Path) -> Path | None:
     """Folder in which the features of a gallery are kept; None where it cannot be made."""
-    key = hashlib.sha256(f"{loaded.fingerprint}\0{place.resolve()}".encode(errors="surrogateescape"))
+    key = hashlib.sha256(f"{loaded.feature_fingerprint}\0{place.resolve()}".encode(errors="surrogateescape"))
     folder = user_cache_folder() / "search" / key.hexdigest()[:24]
     try:
         folder.mkdir(parents=True, exist_ok=True)

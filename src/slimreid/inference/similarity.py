@@ -170,7 +170,7 @@ class Similarity:
         """Similarities (Q, G) of features (Q, D) and (G, D); NaN where a pair shares nothing.
 
         Args:
-            query: Features as `embed` gives them, torch or numpy.
+            query: Features as `embed` gives them.
             gallery: The same for the gallery.
             query_present: (Q, M), which of the model's modalities each query has; None = all.
             gallery_present: (G, M), the same for the gallery.

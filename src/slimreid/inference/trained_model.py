@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from slimreid.config.model import BOTH
+from slimreid.data.augment.transforms import fast_resize
 from slimreid.data.batches import ModalBatch
 from slimreid.data.image_batch import ImageBatch
+from slimreid.data.images.window import Pixels
 from slimreid.devices import Precision, choose_device, usable_precision
 from slimreid.errors import ConfigError, DataError, ModelError
 from slimreid.inference.batches import embed_batches
@@ -64,6 +66,10 @@ class TrainedModel(LoadedModel):
     def similarity(self, feature: str = BOTH) -> Similarity:
         """How features of a kind are compared; raises `ConfigError` for one the model does not have."""
         return feature_similarity(self.model, feature, self.impostors.get(feature))
+
+    def resize(self, image: Pixels, size: tuple[int, int], mode: str) -> Pixels:
+        """Resize (H, W, 3) uint8 to (3, *size) uint8, by torch."""
+        return fast_resize(image, size, mode)
 
     def features(self, batch: ImageBatch) -> dict[str, Floats]:
         """Features (B, D) of a batch per branch, as the model gives them, not normalised."""

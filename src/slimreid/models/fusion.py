@@ -38,18 +38,30 @@ class HDM(nn.Module):
         members = [[self.modalities.index(m) for m in subset] for subset in self.subsets]
         return torch.stack([present[:, m].any(1) for m in members], 1)
 
-    def forward(self, tokens: Tensor, present: Tensor | None = None, size: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        present: Tensor | None = None,
+        size: Tensor | None = None,
+        given: Sequence[int] | None = None,
+    ) -> Tensor:
         """tokens (B, M, T, C) = [global ; patches] of each modality -> (B, S, C), zero where absent.
 
-        `present` (B, M) bool, None for all. With `size` (B, M, T) a token counts as so many patches.
+        `present` (B, M) bool, None for all. With `size` (B, M, T) a token counts as so many patches. Where
+        every sample has the same modalities, `given` is their numbers, and the others cost nothing.
         """
         B, M, T, C = tokens.shape
         features = []
         for query, subset, attention in zip(self.queries, self.subsets, self.attention.values(), strict=True):
             members = [self.modalities.index(name) for name in subset]
+            if given is not None:
+                members = [m for m in members if m in given]
+            if not members:
+                features.append(tokens.new_zeros(B, C))
+                continue
             keys = tokens[:, members].flatten(1, 2)  # (B, |subset|·T, C)
             mask = None if size is None else size[:, members].flatten(1, 2).to(keys.dtype).log()
-            if present is None:
+            if present is None or given is not None:
                 features.append(_attend(attention, query, keys, mask))
                 continue
             rows = present[:, members].any(1)
@@ -62,8 +74,8 @@ class HDM(nn.Module):
 
 def _attend(attention: nn.Module, query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
     """One query (1, C) over keys (B, T, C) -> (B, C); mask (B, T): true is hidden, or added to the logits."""
-    q = query.expand(len(keys), 1, -1)
-    if not len(keys):
+    q = query.expand(keys.shape[0], 1, -1)
+    if keys.shape[0] == 0:
         return keys.new_zeros(0, keys.shape[-1])
     out: Tensor = attention(q, keys, keys, key_padding_mask=mask, need_weights=False)[0]
     return out[:, 0]

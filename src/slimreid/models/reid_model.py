@@ -15,7 +15,7 @@ from slimreid.errors import ConfigError, ModelError
 from slimreid.models.fusion import HDM, ATMoE
 from slimreid.models.heads import GlobalLocal, HeadSet, fill_absent, join_blocks
 from slimreid.models.output import ReIDOutput
-from slimreid.token_reduction.after_backbone import AfterBackboneReducer
+from slimreid.token_reduction.after_backbone import AfterBackboneReducer, by_modality
 from slimreid.token_reduction.in_backbone import InBackboneReducer
 from slimreid.token_reduction.modality_packing import Packing, check_names, pack_images
 from slimreid.token_reduction.reduced_tokens import ReducedTokens
@@ -162,13 +162,9 @@ class ReIDModel(nn.Module):
         """Global features (R, C), with each modality's own global–local reduction if there is one."""
         if not self.global_local:
             return global_
-        parts = zip(
-            self.global_local.values(),
-            torch.split(global_, list(packing.sizes)),
-            torch.split(patches, list(packing.sizes)),
-            strict=True,
-        )
-        return torch.cat([module(g, p) for module, g, p in parts])
+        vectors = by_modality(self.global_local, global_, packing.sizes)
+        tokens = by_modality(self.global_local, patches, packing.sizes)
+        return torch.cat([module(g, p) for (module, g), (_, p) in zip(vectors, tokens, strict=True)])
 
     def _encode(
         self,
@@ -232,7 +228,7 @@ class ReIDModel(nn.Module):
                 size = packing.unpack(F.pad(reduced.size, (1, 0), value=1.0))
         tokens = packing.unpack(torch.cat([globals_[:, None], tokens], dim=1))
         subsets = None if present is None else self.hdm.subset_presence(present)
-        blocks, there = self._joined(self.hdm(tokens, present, size), subsets)
+        blocks, there = self._joined(self.hdm(tokens, present, size, given=packing.given), subsets)
         if self.moe is None:
             return blocks, there
         return self.moe(blocks if there is None else fill_absent(blocks, there)), None

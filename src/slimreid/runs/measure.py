@@ -24,7 +24,7 @@ from slimreid.inference.features.data import ModelData, open_data
 from slimreid.inference.features.extract import Extraction
 from slimreid.inference.kinds import feature_kinds
 from slimreid.inference.load import LoadedModel, load
-from slimreid.inference.trained_model import architecture
+from slimreid.inference.trained_model import TrainedModel, architecture
 from slimreid.profiling.cost import summarise
 from slimreid.profiling.latency import Rounds, measure_interleaved, medians, noise_images
 from slimreid.runs.folder import RunFolder
@@ -96,6 +96,8 @@ def run_record(
     evaluation = fresh_evaluation(loaded, missing=missing)
     summary = summarise(architecture(loaded))
     options = deciding_options(loaded.config)
+    if not isinstance(loaded, TrainedModel):  # no other seed of the run it came from
+        options["exported"] = loaded.precision
     name = name or path.as_posix()
     return RunRecord(
         name=name,

@@ -20,7 +20,7 @@ def find_patches(model: Any, samples: Sequence[Mapping[str, Any]]) -> list[dict[
     """Per sample and modality the patches that the last stage of token reduction kept."""
     assert isinstance(model, TrainedModel)
     listed = as_samples(list(samples), model.modalities)
-    batch = make_batch(model.card, listed, [-1] * len(listed), 0)
+    batch = make_batch(model, listed, [-1] * len(listed), 0)
     output = model.model(ModalBatch.from_images(batch).to(model.device), with_reduced=True)
     grid = model.model.backbone.grid
     blank = dict.fromkeys(model.modalities, Image.new("RGB", (1, 1)))

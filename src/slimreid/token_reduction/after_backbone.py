@@ -192,7 +192,7 @@ class AfterBackboneReducer(nn.Module):
             return random_scores(everything, own, 0, training=self.training, generator=generator)
         learned = None
         if self.scorers:
-            learned = torch.cat([scorer(x) for scorer, x in _by_modality(self.scorers, patches, rows.sizes)])
+            learned = torch.cat([scorer(x) for scorer, x in by_modality(self.scorers, patches, rows.sizes)])
         evidence = Evidence(patches, rows.guides, learned, rows.attention)
         return score_patches(
             evidence, options.score_terms, beta=options.beta, gradient=options.score_gradient
@@ -229,7 +229,7 @@ class AfterBackboneReducer(nn.Module):
 
     def _merge(self, selection: Selection, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Kept (R, K, C) -> merged (R, N_c, C) and weights (R, N_c, K), by the merger of each modality."""
-        pairs = _by_modality(self.mergers, selection.kept, sizes)
+        pairs = by_modality(self.mergers, selection.kept, sizes)
         logits = torch.cat([merger.logits(rows) for merger, rows in pairs])
         decision = None
         if self.training and self.options.estimator != "topk":  # otherwise 1, without a gradient
@@ -258,8 +258,12 @@ def _token_count(options: AfterBackboneConfig, num_patches: int | None, merged_t
     return merged_count(num_patches or 1, options.merge_ratio, options.keep_ratio)
 
 
-def _by_modality(modules: nn.ModuleDict, rows: Tensor, sizes: tuple[int, ...]) -> list[tuple[Any, Tensor]]:
-    """Each module with its rows, which lie together: one product per modality is as fast as a batched one."""
+def by_modality(modules: nn.ModuleDict, rows: Tensor, sizes: tuple[int, ...]) -> list[tuple[Any, Tensor]]:
+    """Each module with its rows, which lie together: one product per modality is as fast as a batched one.
+
+    Modalities without rows are left out, unless none has any.
+    """
     if SHARED in modules:
         return [(modules[SHARED], rows)]
-    return list(zip(modules.values(), torch.split(rows, list(sizes)), strict=True))
+    pairs = list(zip(modules.values(), torch.split(rows, list(sizes)), strict=True))
+    return [pair for pair, size in zip(pairs, sizes, strict=True) if size != 0] or pairs

@@ -112,7 +112,7 @@ class InBackboneReducer(nn.Module):
         scores = self._score(number, state, Evidence(state.patches[:, :n], guides), packing, generator)
         score, terms = scores.total, scores.named(guides, self.modalities)
         if count >= n:  # the tokens stay in their order, and so does what is recorded of them
-            everything = torch.arange(n, device=score.device).expand(len(score), n)
+            everything = torch.arange(n, device=score.device).expand(score.shape[0], n)
             return record_selection(state, state, score, terms, everything)
         if self.options.dropped == "merge":
             similarity = patch_similarity(state.patches)

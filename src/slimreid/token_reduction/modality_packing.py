@@ -60,6 +60,14 @@ class Packing:
         """Whether nothing is absent."""
         return all(size == self.batch for size in self.sizes)
 
+    @property
+    def given(self) -> tuple[int, ...] | None:
+        """The modalities that every sample has while none has another; None where samples differ."""
+        if self.complete:
+            return tuple(range(len(self.sizes)))
+        given = tuple(m for m, size in enumerate(self.sizes) if size != 0)
+        return given if given and all(self.sizes[m] == self.batch for m in given) else None
+
     def pack(self, stacked: Tensor) -> Tensor:
         """(B, M, …) -> (R, …); without a copy when nothing is absent and memory is modality first."""
         if self.complete:
@@ -69,9 +77,14 @@ class Packing:
 
     def unpack(self, rows: Tensor) -> Tensor:
         """(R, …) -> (B, M, …), zero where absent."""
-        M = len(self.sizes)
-        if self.complete:
-            return rows.reshape(M, self.batch, *rows.shape[1:]).transpose(0, 1)
+        M, given = len(self.sizes), self.given
+        if given is not None:
+            columns = rows.reshape(len(given), self.batch, *rows.shape[1:])
+            if len(given) < M:
+                absent = torch.zeros_like(columns[:1])
+                parts = [columns[given.index(m)][None] if m in given else absent for m in range(M)]
+                columns = torch.cat(parts)
+            return columns.transpose(0, 1)
         full = rows.new_zeros(self.batch * M, *rows.shape[1:])
         full = full.index_copy(0, self.sample * M + self.modality, rows)
         return full.reshape(self.batch, M, *rows.shape[1:])
@@ -80,15 +93,18 @@ class Packing:
         """(B, M) bool: which pairs have a row; None for all."""
         if self.complete:
             return None
+        if self.given is not None:
+            there = torch.tensor([size != 0 for size in self.sizes], device=self.sample.device)
+            return there.expand(self.batch, -1)
         return self.unpack(torch.ones_like(self.sample, dtype=torch.bool))
 
     def guides(self, vectors: Tensor) -> Guides:
         """Gather what guides each row from the global vectors (R, C) of all rows."""
         M, own = len(self.sizes), self.modality[:, None]
-        others = torch.arange(M - 1, device=own.device).expand(len(own), -1)
+        others = torch.arange(M - 1, device=own.device).expand(own.shape[0], -1)
         order = torch.cat([own, others + (others >= own)], dim=1)  # (R, M)
         at = self.sample[:, None]
-        numbers = self.unpack(torch.arange(len(own), device=own.device))  # (B, M)
+        numbers = self.unpack(torch.arange(own.shape[0], device=own.device))  # (B, M)
         present = self.present()
         return Guides(
             vectors=self.unpack(vectors)[at, order],
@@ -100,9 +116,15 @@ class Packing:
 
 def pack_all(batch: int, modalities: int, device: torch.device | None = None) -> Packing:
     """Packing of a batch in which every modality of every sample is present."""
-    row = torch.arange(batch * modalities, device=device)
-    sample, modality = row % max(batch, 1), row // max(batch, 1)
-    return Packing(sample, modality, (batch,) * modalities, batch)
+    return pack_given(batch, (True,) * modalities, device)
+
+
+def pack_given(batch: int, given: Sequence[bool], device: torch.device | None = None) -> Packing:
+    """Packing of a batch in which every sample has the modalities that are `given`, and no other."""
+    columns = torch.tensor([m for m, there in enumerate(given) if there], dtype=torch.int64, device=device)
+    sample = torch.arange(batch, device=device).expand(len(columns), -1).reshape(-1)
+    modality = columns[:, None].expand(-1, batch).reshape(-1)
+    return Packing(sample, modality, tuple(batch if there else 0 for there in given), batch)
 
 
 def pack_present(present: Tensor) -> Packing:
@@ -132,11 +154,12 @@ def pack_images(
     """
     _check_images(images, modalities)
     first = next(iter(images.values()))
-    B, M = len(first), len(modalities)
-    if present is None and len(images) == M:
-        return torch.cat([images[name] for name in modalities]), pack_all(B, M, first.device)
+    B, M = first.shape[0], len(modalities)
+    if present is None:  # nothing here looks at values, so that a model can be exported
+        names = [name for name in modalities if zeros or name in images]
+        rows = torch.cat([images[name] if name in images else torch.zeros_like(first) for name in names])
+        return rows, pack_given(B, [name in names for name in modalities], first.device)
     given = torch.tensor([name in images for name in modalities], device=first.device)
-    present = given.expand(B, M) if present is None else present
     if present.shape != (B, M) or present.dtype != torch.bool:
         raise ModelError(f"present must be bool ({B}, {M}), not {present.dtype} {tuple(present.shape)}")
     present = present & given
@@ -160,7 +183,8 @@ def _check_images(images: Mapping[str, Tensor], modalities: Sequence[str]) -> No
     if unknown or not images:
         raise ModelError(f"images of {unknown or 'nothing'}; the model knows {', '.join(modalities)}")
     shapes = {name: tuple(image.shape) for name, image in images.items()}
-    if len(set(shapes.values())) > 1:
+    first = next(iter(shapes.values()))
+    if any(shape != first for shape in shapes.values()):
         raise ModelError(f"images of all modalities must have one shape, not {shapes}")
     for name, image in images.items():
         if not image.is_floating_point():

@@ -160,7 +160,7 @@ def _same_places(values: Tensor, evidence: Evidence) -> Tensor:
     rows, origin = evidence.guides.rows, evidence.origin
     if origin is None:
         return _present(values[rows], evidence.guides)
-    placed = values.new_zeros(len(values), evidence.num_patches).scatter(1, origin, values)
+    placed = values.new_zeros(values.shape[0], evidence.num_patches).scatter(1, origin, values)
     there = placed[rows].gather(2, origin[:, None].expand(-1, rows.shape[1], -1))
     return _present(there, evidence.guides)
 

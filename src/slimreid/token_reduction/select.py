@@ -52,6 +52,8 @@ def stable_top(scores: Tensor, k: int) -> Tensor:
     """
     N = scores.shape[-1]
     scores = scores.detach()
+    if torch.compiler.is_exporting():  # ONNX has no bits of floats, but its TopK breaks ties like this
+        return scores.topk(k, dim=-1).indices
     if scores.dtype == torch.float64:  # no room for the position beside 64 bits of score
         return scores.sort(dim=-1, descending=True, stable=True).indices[..., :k]
     bits = scores.float().masked_fill(scores == 0, 0.0).view(torch.int32)  # −0.0 equals 0.0
@@ -68,7 +70,7 @@ def take(patches: Tensor, index: Tensor) -> Tensor:
 
 def flat_index(index: Tensor, num_patches: int) -> Tensor:
     """Positions (B, K) within samples -> positions (B·K,) within the flattened batch."""
-    offset = torch.arange(len(index), device=index.device)[:, None] * num_patches
+    offset = torch.arange(index.shape[0], device=index.device)[:, None] * num_patches
     return (index + offset).flatten()
 
 

@@ -17,7 +17,7 @@ from slimreid.token_reduction.select import Selection, take, take_and_mix
 def original_patches(state: TokenState, n: int) -> Tensor:
     """(B, n) int64: the patch of the image that each of the first n patch tokens is."""
     if state.index is None:
-        return torch.arange(n, device=state.x.device).expand(len(state.x), n)
+        return torch.arange(n, device=state.x.device).expand(state.x.shape[0], n)
     return state.index[:, :n]
 
 
@@ -28,7 +28,7 @@ def keep_tokens(state: TokenState, index: Tensor, weights: Tensor | None = None)
     that do not fit.
     """
     B, N, _ = state.patches.shape
-    if index.ndim != 2 or len(index) != B:
+    if index.ndim != 2 or index.shape[0] != B:
         raise ModelError(f"index to keep must be ({B}, K), not {tuple(index.shape)}")
     if weights is not None and weights.shape != (B, 1, N):
         raise ModelError(f"weights of the leftover must be ({B}, 1, {N}), not {tuple(weights.shape)}")
@@ -56,7 +56,7 @@ def merge_tokens(state: TokenState, index: Tensor, weights: Tensor, size: Tensor
     Raises `ModelError` on shapes that do not fit.
     """
     B, N, _ = state.patches.shape
-    if weights.ndim != 3 or (len(weights), weights.shape[2]) != (B, N):
+    if weights.ndim != 3 or (weights.shape[0], weights.shape[2]) != (B, N):
         raise ModelError(f"weights to merge must be ({B}, n, {N}), not {tuple(weights.shape)}")
     with torch.autocast(state.x.device.type, enabled=False):  # tokens stay as precise as they are
         merged = weights.to(state.x.dtype) @ state.patches

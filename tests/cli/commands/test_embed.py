@@ -40,13 +40,18 @@ def test_a_manifest_is_embedded_with_all_it_says(manifest, loaded, tmp_path, cap
     data = open_data(loaded)
     samples = data.manifest.samples
     assert np.array_equal(found.features, extract_features(loaded, data)[NAMES].get("both"))
-    assert (found.feature, found.modalities, found.fingerprint) == ("both", NAMES, loaded.fingerprint)
+    assert (found.feature, found.modalities, found.fingerprint) == ("both", NAMES, loaded.feature_fingerprint)
     assert found.identities == tuple(s.identity for s in samples)
     assert found.cameras == tuple(s.camera for s in samples)
     assert found.splits == tuple(s.split for s in samples)
     assert found.paths == tuple({n: i.path for n, i in s.images.items()} for s in samples)
     assert (found.root, found.origin) == (manifest.parent.as_posix(), "real rgb; simulated nir/tir")
-    for words in (f"{len(samples)}", "real rgb; simulated nir/tir", loaded.fingerprint[:12], str(out)):
+    for words in (
+        f"{len(samples)}",
+        "real rgb; simulated nir/tir",
+        loaded.feature_fingerprint[:12],
+        str(out),
+    ):
         assert words in text
     with safe_open(out, framework="np") as file:  # readable without SlimReID
         assert file.get_tensor("features").shape == (len(samples), loaded.model.sizes["both"])
@@ -180,8 +185,8 @@ def test_files_that_are_no_embeddings_are_refused(manifest, loaded, tmp_path, ca
     features = np.zeros((2, 3), np.float32)
     for header, message in (
         ({"format": 99, "slimreid": "9.9"}, "newer; update SlimReID"),
-        ({"format": 1}, "of an older format"),
-        ({"format": 2}, "header is damaged"),
+        ({"format": 2}, "of an older format"),
+        ({"format": 3}, "header is damaged"),
         ("{", "header is damaged"),
     ):
         text = header if isinstance(header, str) else json.dumps(header)

@@ -20,7 +20,7 @@ def embed(options: EmbedOptions) -> None:
     check_writable(options.out)
     loaded = load(options.model, options.device, options.threads)
     if not options.overwrite:
-        refuse_other_file(options.out, loaded.fingerprint, options.feature)
+        refuse_other_file(options.out, loaded.feature_fingerprint, options.feature)
     default = options.modality
     if default is not None and default not in loaded.modalities:
         default = canonical(default)

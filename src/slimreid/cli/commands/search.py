@@ -12,7 +12,9 @@ from slimreid.extras import explain_missing
 from slimreid.files import check_writable
 from slimreid.inference.embed_dataset import embed_dataset
 from slimreid.inference.embedding_files import SUFFIX, read_embeddings
+from slimreid.inference.exported_card import CARD_NAME, read_exported
 from slimreid.inference.load import load
+from slimreid.inference.model_card import feature_fingerprint
 from slimreid.inference.model_header import MODEL_NAME, read_card
 from slimreid.inference.search import Answer, open_gallery, open_queries
 from slimreid.inference.search import search as rank
@@ -47,7 +49,8 @@ def search(options: SearchOptions) -> None:
 
 def _find_model(gallery: Path) -> Path:
     """The model of `runs` that made an embeddings file, or the newest; raises `ConfigError` without one."""
-    found = sorted(Path("runs").glob(f"*/{MODEL_NAME}"), key=lambda path: path.stat().st_mtime, reverse=True)
+    files = [path for name in (MODEL_NAME, CARD_NAME) for path in Path("runs").glob(f"*/{name}")]
+    found = sorted(files, key=lambda path: path.stat().st_mtime, reverse=True)
     if gallery.suffix.lower() == SUFFIX:
         wanted = read_embeddings(gallery).fingerprint
         found = [path for path in found if _fingerprint(path) == wanted]
@@ -57,10 +60,14 @@ def _find_model(gallery: Path) -> Path:
 
 
 def _fingerprint(path: Path) -> str | None:
+    """`feature_fingerprint` of a model file or exported model; None for one that cannot be read."""
     try:
-        return read_card(path)[1]
+        if path.name == CARD_NAME:
+            return read_exported(path).feature_fingerprint
+        card, weights = read_card(path)
     except ModelError:
         return None
+    return feature_fingerprint(card, weights, card.config.train.precision)
 
 
 def _print(answer: Answer) -> None:

@@ -263,7 +263,7 @@ class ClusterOptions(RowOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions(RowOptions):
+class GalleryExportOptions(RowOptions):
     """Options of `slimreid gallery export`."""
 
     out: Path

@@ -3,6 +3,10 @@
 Average linkage, by scikit-learn: two clusters become one while their rows score above the threshold on
 average. That needs at least one pair above it, so clusters never reach beyond a connected component of the
 pairs above the threshold. Each component is clustered on its own, with the same result and little memory.
+
+The right threshold is the lax one of a calibration (`unsure_rate`): an average over all pairs of two clusters
+is lower than the best pair, for which thresholds are made. `benchmarks/cluster.py` compares it with others:
+single linkage and DBSCAN find more there, but chain strangers together.
 """
 
 from __future__ import annotations

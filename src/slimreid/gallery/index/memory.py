@@ -13,7 +13,7 @@ from slimreid.inference.similarity import Prepared, Similarity
 
 PIECE = 16_384
 """Rows compared at once: with 32 queries their scores stay in the processor's cache."""
-LARGE = 20_000
+LARGE = 4_000
 """Rows from which candidates are searched for in 8 bits first."""
 MOST = 0.1
 """Share of rows beyond which comparing all is no slower than comparing candidates."""
@@ -66,7 +66,7 @@ class MemoryIndex:
         self, query: Prepared, k: int, allowed: Bools, similarity: Similarity
     ) -> list[tuple[Ints, Floats]]:
         """Places and scores of the best for queries of one subset."""
-        total = int(allowed.sum())
+        total = int(np.count_nonzero(allowed))
         if len(allowed) >= LARGE and total > FEW * len(allowed) and is_available():
             return self._best_of_candidates(query, k, allowed, similarity)
         return self._compare(query, k, allowed, similarity)
@@ -104,7 +104,7 @@ class MemoryIndex:
     ) -> list[tuple[Ints, Floats]]:
         """The same, by comparing every row."""
         gallery = self.arrays.prepared
-        total = int(allowed.sum())
+        total = int(np.count_nonzero(allowed))
         top = TopK(len(query), k)
         if total <= FEW * len(allowed):
             places = np.flatnonzero(allowed)

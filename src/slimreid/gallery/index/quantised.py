@@ -26,8 +26,8 @@ try:
 except ImportError:  # an optional dependency; numpy compares float32 then
     numkong = None  # type: ignore[assignment, unused-ignore]
 
-PIECE = 32_768
-"""Rows compared at once."""
+PIECE, SCORES = 32_768, 131_072
+"""Rows compared at once: at least so many, and as many as make so many scores."""
 FIRST = 8192
 """The same, for the first comparison."""
 DEVIATIONS = 8
@@ -69,12 +69,16 @@ def quantise(values: Floats) -> Quantised:
 class RowScale:
     """score = dot · weight · (the query's 1 / norm) + offset, for queries of one subset."""
 
-    weight: Floats
-    """(n,)."""
     offset: Floats
     """(n,)."""
     numbers: Floats
-    """(n,): `weight` times the scale of the codes."""
+    """(n,): the weight, times the scale of the codes."""
+    most: float
+    """Largest of `numbers`."""
+    least: float
+    """Smallest of `numbers`."""
+    several: bool
+    """Whether rows are of several subsets."""
     row_error: float
     """What a score may be off because rows are rounded, per length of the query."""
     query_error: float
@@ -95,10 +99,13 @@ def row_scale(similarity: Similarity, subset: int, rows: Prepared, quantised: Qu
     norms = np.divide(1, whole, out=np.zeros_like(whole), where=whole > 0)
     row_error = SPREAD * float((quantised.scales * weight).max(initial=0))
     query_error = SPREAD * float((norms * weight).max(initial=0))
+    numbers = (weight * quantised.scales).astype(np.float32)
     return RowScale(
-        weight.astype(np.float32),
         offset.astype(np.float32),
-        (weight * quantised.scales).astype(np.float32),
+        numbers,
+        float(numbers.max(initial=0)),
+        float(numbers.min(initial=np.inf)),
+        bool((rows.subset != rows.subset[:1]).any()),
         row_error,
         query_error,
     )
@@ -138,27 +145,26 @@ def find_candidates(
     factors = query.inverse_norms  # (Q, S): by the subset of the row
     error = factors.max(axis=1) * (lengths * scale.row_error + small.scales * scale.query_error)
     search = _Search(k, (error * (1 + ROUNDING) + ROUNDING).astype(np.float32))
-    several = bool((rows.subset != rows.subset[:1]).any())
-    every = bool(allowed.all())
+    every = np.count_nonzero(allowed) == len(allowed)
     product = _product(small.codes)
-    for some in _pieces(len(quantised)):
+    for some in _pieces(len(quantised), max(PIECE, SCORES // len(query))):
         numbers = product(quantised.codes[some])
         weight, offset = scale.numbers[some], scale.offset[some]
         counted = None if every else allowed[some]
-        if several or some.start == 0:
+        if scale.several or some.start == 0:
             of_query = factors[:, rows.subset[some]].T * small.scales
             search.add(numbers * (weight[:, None] * of_query) + offset[:, None], some.start, counted)
         else:
             of_query = factors[:, rows.subset[0]] * small.scales
-            search.add_numbers(numbers, some.start, weight, offset[0], of_query, counted)
+            search.add_numbers(numbers, some.start, scale, of_query, counted)
     return search.result()
 
 
-def _pieces(rows: int) -> Iterator[slice]:
+def _pieces(rows: int, size: int) -> Iterator[slice]:
     """All rows in pieces; a small one first, which tells how good the best are."""
     start = 0
     while start < rows:
-        end = start + (FIRST if start == 0 else PIECE)
+        end = start + (FIRST if start == 0 else size)
         yield slice(start, min(end, rows))
         start = end
 
@@ -194,19 +200,20 @@ class _Search:
         self,
         numbers: NDArray[Any],
         start: int,
-        weight: Floats,
-        offset: float,
+        scale: RowScale,
         of_query: Floats,
         counted: Bools | None,
     ) -> None:
-        """Products (m, Q) of codes; a score is product · weight (m,) · of_query (Q,) + offset."""
+        """Products (m, Q) of codes of rows that have one subset; `of_query` (Q,): what makes them scores."""
         # In whole numbers first: few pass, and only these are made scores.
+        offset = scale.offset[0]
         gap = self.limit - offset
-        edge = np.where(gap > 0, weight.max(initial=0), weight.min(initial=0)) * of_query
+        edge = np.where(gap > 0, scale.most, scale.least) * of_query
         least = np.divide(gap, edge, out=np.full_like(gap, -np.inf), where=edge > 0)
         passed = numbers >= np.maximum(np.floor(least), -(2.0**30)).astype(numbers.dtype)
         places, queries = _true(passed, counted)
-        scores = numbers[places, queries].astype(np.float32) * weight[places] * of_query[queries] + offset
+        weight = scale.numbers[places + start]
+        scores = numbers[places, queries].astype(np.float32) * weight * of_query[queries] + offset
         self._keep(queries, places + start, scores)
 
     def add(self, scores: Floats, start: int, counted: Bools | None) -> None:

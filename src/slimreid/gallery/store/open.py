@@ -13,14 +13,28 @@ MILVUS = "milvus://"
 
 def open_store(place: Path | str) -> Store:
     """Open a gallery: the path of a file, or `milvus://host:port/NAME`; raises `GalleryError`."""
+    if str(place).startswith(MILVUS):
+        from slimreid.gallery.store.milvus.store import MilvusStore
+
+        return MilvusStore(str(place))
     return SqliteStore(Path(place))
 
 
 def create_store(place: Path | str, model: ModelInfo) -> Store:
     """Make an empty gallery; raises `DataError` where there is something already."""
+    if str(place).startswith(MILVUS):
+        from slimreid.gallery.store.milvus.store import MilvusStore
+
+        return MilvusStore.create(str(place), model)
     return SqliteStore.create(Path(place), model)
 
 
 def open_or_create(place: Path | str, model: ModelInfo) -> Store:
     """Open a gallery, or make it for a model where there is none."""
-    return open_store(place) if Path(place).exists() else create_store(place, model)
+    if str(place).startswith(MILVUS):
+        from slimreid.gallery.store.milvus.store import connect
+
+        there = connect(str(place)).exists()
+    else:
+        there = Path(place).exists()
+    return open_store(place) if there else create_store(place, model)

@@ -112,7 +112,7 @@ def extract_features(
         store = FeatureCache(options.cache, key, loaded.modalities)
     found = {subset: stored for subset in subsets if store and (stored := store.read(subset))}
     if wanted := [subset for subset in subsets if subset not in found]:
-        reader = BatchReader(config, unique, book)
+        reader = BatchReader(config, unique, book, loaded.resize)
         with warnings.catch_warnings(), memory_explained(config.batch.test):
             # Cameras that the model does not know are reported by the caller, once and by name.
             warnings.simplefilter("ignore", SlimReIDWarning)

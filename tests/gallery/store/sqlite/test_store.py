@@ -158,6 +158,26 @@ def test_forgetting_is_finished_by_the_next_who_opens(store, path, monkeypatch):
     assert "forgetting" not in open_store(path).settings()
 
 
+def test_a_reader_does_not_keep_others_from_opening(store, path, monkeypatch):
+    monkeypatch.setattr("slimreid.gallery.store.sqlite.forgetting.WAIT", 0.05)
+    monkeypatch.setattr(connections, "WAIT", 0.05)
+    reader = open_store(path)
+    reader._connection.execute("BEGIN")
+    reader.count()
+    again = open_store(path)
+    with pytest.raises(GalleryBusyError, match="erased from the gallery"):
+        again.forget([7], "me")
+    assert again.count() == 39
+    other = open_store(path)
+    assert other.count() == 39
+    reader._connection.execute("COMMIT")
+    for each in (reader, again, other):
+        each.close()
+    open_store(path).close()
+    secret = make_rows(40, missing=False)[6].feature.tobytes()
+    assert secret not in b"".join(f.read_bytes() for f in path.parent.rglob("*") if f.is_file())
+
+
 def test_the_sidecar_is_only_a_copy(store, path):
     query = make_similarity().prepare(store.features([3, 9]))
     folder = path.with_name(path.name + ".index")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from slimreid.cli.commands.gallery.opening import open_gallery, row_filter
 from slimreid.cli.console import say
-from slimreid.cli.options.gallery import CopyOptions, ExportOptions, GalleryImportOptions
+from slimreid.cli.options.gallery import CopyOptions, GalleryExportOptions, GalleryImportOptions
 from slimreid.files import check_writable
 from slimreid.gallery.gallery import Gallery
 
 
-def export(options: ExportOptions) -> None:
+def export(options: GalleryExportOptions) -> None:
     """Write a gallery into a Parquet file."""
     check_writable(options.out)
     with open_gallery(options) as gallery:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from typing import Any
 
 from slimreid.gallery.errors import GalleryBusyError
+from slimreid.gallery.store.redaction import without_words
 from slimreid.gallery.store.rows import Change
 from slimreid.gallery.store.sqlite.changes import new_revision, write_entry
 from slimreid.gallery.store.sqlite.connection import WAIT
@@ -19,8 +19,6 @@ from slimreid.gallery.store.sqlite.indexing import IndexReader
 from slimreid.gallery.store.sqlite.statements import feature_key
 
 PENDING = "forgetting"
-FORGOTTEN = "[forgotten]"
-"""What stands in the log for names and paths that were erased."""
 
 
 def erase(connection: sqlite3.Connection, ids: list[int], by: str) -> int:
@@ -60,19 +58,10 @@ def _words(connection: sqlite3.Connection) -> set[str]:
 def _redact(connection: sqlite3.Connection, words: set[str]) -> None:
     for number, details in list(connection.execute("SELECT id, details FROM log")):
         plain = json.loads(details)
-        clean = _without(plain, words)
+        clean = without_words(plain, words)
         if clean != plain:
             text = json.dumps(clean, ensure_ascii=False)
             connection.execute("UPDATE log SET details = ? WHERE id = ?", (text, number))
-
-
-def _without(value: Any, words: set[str]) -> Any:
-    """JSON with every value that is one of the words replaced; keys are ours."""
-    if isinstance(value, dict):
-        return {key: _without(inner, words) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_without(inner, words) for inner in value]
-    return FORGOTTEN if isinstance(value, str) and value in words else value
 
 
 def is_pending(connection: sqlite3.Connection) -> bool:
@@ -96,8 +85,5 @@ def _empty_wal(connection: sqlite3.Connection) -> None:
     end = time.monotonic() + WAIT
     while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
         if time.monotonic() > end:
-            raise GalleryBusyError(
-                "rows were erased, but another process still reads older pages; they are gone from the disk "
-                "once it has ended and the gallery was opened again"
-            )
+            raise GalleryBusyError("older pages are being read")
         time.sleep(0.05)

@@ -17,7 +17,7 @@ from slimreid.gallery.store.sqlite.changes import version
 from slimreid.gallery.store.sqlite.statements import SHIFT, feature_key, from_blobs, split_modalities
 
 _AT_ONCE = 8192
-"""Features taken from the database at once."""
+"""Lines taken from the database at once."""
 
 
 class IndexReader:
@@ -58,7 +58,9 @@ class IndexReader:
             "SELECT id, identity, camera, sample_group, modalities, time, NOT removed FROM rows "
             "WHERE revision > ? ORDER BY id"
         )
-        self._columns.put(self._connection.execute(sql, (after,)).fetchall())
+        found = self._connection.execute(sql, (after,))
+        while lines := found.fetchmany(_AT_ONCE):  # all at once would take as much memory as the features
+            self._columns.put(lines)
 
     def _is_known(self, revision: int, token: int) -> bool:
         line = self._connection.execute("SELECT token FROM revisions WHERE id = ?", (revision,)).fetchone()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
-from slimreid.gallery.errors import GalleryDamagedError, GalleryError
+from slimreid.gallery.errors import GalleryBusyError, GalleryDamagedError, GalleryError
 from slimreid.gallery.store.contract import GENERATION
 from slimreid.gallery.store.rows import (
     Change,
@@ -56,7 +57,8 @@ class SqliteStore:
         self._notes: sqlite3.Connection | None = None
         self._models: dict[int, ModelInfo] = {}
         self._index = IndexReader(self._connection, path.with_name(path.name + ".index"), self.place)
-        with self._lock, explained(self.place):
+        # Another process may be reading: then the next who opens it finishes the work.
+        with suppress(GalleryBusyError), self._lock, explained(self.place):
             if forgetting.is_pending(self._connection):
                 forgetting.finish(self._connection, self._index)
 
@@ -188,7 +190,13 @@ class SqliteStore:
         with self._lock, explained(self.place):
             with transaction(self._connection):
                 entry = forgetting.erase(self._connection, list(ids), by)
-            forgetting.finish(self._connection, self._index)
+            try:
+                forgetting.finish(self._connection, self._index)
+            except (sqlite3.OperationalError, GalleryBusyError) as error:
+                raise GalleryBusyError(
+                    f"{self.place}: the rows are erased from the gallery, but another process keeps old pages of "
+                    f"the file in use ({error}); they go when the gallery is opened after it has ended"
+                ) from None
         return entry
 
     def stage(self, generation: int, model: ModelInfo, features: Mapping[int, Floats]) -> None:

@@ -1,0 +1,256 @@
+"""A trained model becomes a folder that onnxruntime runs: written whole and checked, or not at all."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from numpy.typing import NDArray
+
+from slimreid import __version__
+from slimreid.errors import ConfigError, DataError, ModelError
+from slimreid.evaluation.metrics.result import RetrievalResult
+from slimreid.exporting.check import (
+    Check,
+    all_features,
+    check_agreement,
+    compare_results,
+    engine_runner,
+    search_result,
+    torch_runner,
+)
+from slimreid.exporting.graphs import export_graph
+from slimreid.exporting.int8_layers import MOST_SAMPLES, choose_layers, rank_layers
+from slimreid.exporting.quantise import quantise
+from slimreid.exporting.readme import README_NAME, readme
+from slimreid.exporting.samples import CheckSamples, check_samples
+from slimreid.exporting.shared_weights import WEIGHTS_NAME, read_graph, write_graphs
+from slimreid.files import file_digest, new_folder, write_text
+from slimreid.inference.exported_card import (
+    ExportedCard,
+    ExportPrecision,
+    Subset,
+    is_exported,
+    write_exported,
+)
+from slimreid.inference.onnx_engine import CAMERA, OnnxEngine, usable_threads
+from slimreid.inference.trained_model import TrainedModel, load_trained
+from slimreid.modalities import all_subsets, subset_name
+from slimreid.models.reid_model import BOTH
+from slimreid.progress import progress
+
+_FLOAT = ".float32"
+"""Folder of the float32 graphs while int8 ones are made of them."""
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """How a model is exported; see `export`."""
+
+    precision: ExportPrecision
+    calibrate: Path | None
+    max_loss: float
+    force: bool
+
+    def __post_init__(self) -> None:
+        if self.precision not in ("float32", "int8"):
+            raise ConfigError(f"precision '{self.precision}' is neither float32 nor int8")
+        if not 0 <= self.max_loss <= 100:
+            raise ConfigError(f"max_loss must be points of mAP in 0 … 100, not {self.max_loss}")
+
+
+def export(
+    model: TrainedModel | Path | str,
+    out: Path | str,
+    *,
+    precision: ExportPrecision = "float32",
+    calibrate: Path | str | None = None,
+    max_loss: float = 0.5,
+    force: bool = False,
+    overwrite: bool = False,
+) -> ExportedCard:
+    """Export a trained model to the folder `out`, and check it against the original.
+
+    Args:
+        model: A loaded model, or the folder of a run or a model file.
+        out: The folder to write; it must not exist, or be empty, unless `overwrite`.
+        precision: Numbers of the linear layers; everything else is float32.
+        calibrate: Manifest of samples to check on; default: the test split of the model's own data.
+        max_loss: Points of mAP that the exported model may lose.
+        force: Write it even if the check fails; its card says so.
+        overwrite: Replace an exported model.
+
+    Returns:
+        What `model.json` in the folder says.
+
+    Raises:
+        ModelError: Where the exported model fails its check and `force` is not set; nothing is left behind.
+        DataError: Where `out` exists, or the samples to check on cannot be read.
+        ConfigError: For an option out of range.
+    """
+    manifest = None if calibrate is None else Path(calibrate)
+    options = ExportOptions(precision, manifest, max_loss, force)
+    with _fresh_folder(Path(out), overwrite) as folder:
+        loaded = model if isinstance(model, TrainedModel) else load_trained(model)
+        if next(loaded.model.parameters()).device.type != "cpu":
+            raise ConfigError("export takes a model on the CPU; load it with device='cpu'")
+        return _Export(loaded, folder, options).run()
+
+
+@contextmanager
+def _fresh_folder(out: Path, overwrite: bool) -> Iterator[Path]:
+    """A folder that becomes `out` at the end; with `overwrite` in place of an exported model."""
+    there = out.is_dir() and any(out.iterdir())
+    if not there or not overwrite:
+        with new_folder(out) as folder:
+            yield folder
+        return
+    if not is_exported(out):
+        raise DataError(
+            f"{out} exists and is not an exported model; choose another folder or remove it first"
+        )
+    aside = out.absolute().with_name(f".{out.name}.replaced")
+    beside = out.absolute().with_name(f".{out.name}.new")
+    with new_folder(beside) as folder:
+        yield folder
+    out.absolute().rename(aside)
+    beside.rename(out.absolute())
+    shutil.rmtree(aside)
+
+
+class _Export:
+    """One export: graphs, check, card."""
+
+    def __init__(self, loaded: TrainedModel, folder: Path, options: ExportOptions) -> None:
+        self.loaded, self.folder, self.options = loaded, folder, options
+        self.threads = usable_threads()
+        self.graphs = {
+            subset: f"graph-{subset_name(subset, loaded.modalities)}.onnx"
+            for subset in all_subsets(loaded.modalities)
+        }
+
+    def run(self) -> ExportedCard:
+        samples = check_samples(self.loaded, self.options.calibrate)
+        expected = self._expected(samples)
+        if self.options.precision == "float32":
+            self._write_float32(self.folder)
+            card = self._card(self.folder, "float32")
+        else:
+            floats = self.folder / _FLOAT
+            floats.mkdir()
+            self._write_float32(floats)
+            card = self._int8(floats, samples, expected)
+            shutil.rmtree(floats)
+        return self._checked(card, samples, expected)
+
+    def _expected(self, samples: CheckSamples) -> RetrievalResult | None:
+        """Retrieval by the original model, where the samples have labels."""
+        if samples.labels is None:
+            return None
+        return self._search(torch_runner(self.loaded), samples, "embedding by the original")
+
+    def _search(self, run: Any, samples: CheckSamples, what: str) -> RetrievalResult | None:
+        return search_result(self.loaded, all_features(run, samples, [BOTH], what)[BOTH], samples)
+
+    def _write_float32(self, folder: Path) -> None:
+        bar = progress(self.graphs.items(), "exporting graphs", len(self.graphs))
+        write_graphs(folder, ((name, export_graph(self.loaded.model, subset)) for subset, name in bar))
+
+    def _int8(self, floats: Path, samples: CheckSamples, expected: RetrievalResult | None) -> ExportedCard:
+        """Write int8 graphs with as many layers in float32 as the accuracy needs."""
+
+        def is_good(layers: tuple[str, ...]) -> bool:
+            bar = progress(
+                self.graphs.values(), f"writing int8, {len(layers)} layers in float32", len(self.graphs)
+            )
+            write_graphs(self.folder, ((name, quantise(read_graph(floats, name), layers)) for name in bar))
+            if expected is None:
+                return True
+            engine = self._engine("int8", layers)
+            found = self._search(engine_runner(engine), samples, "embedding in int8")
+            accuracy = compare_results(expected, found, samples)
+            return accuracy is None or accuracy.loss <= self.options.max_loss
+
+        def ranked() -> list[str]:
+            whole = self.loaded.modalities
+            graph = read_graph(floats, self.graphs[whole])
+            return rank_layers(graph, self._feed(samples, whole, graph), BOTH, self.threads)
+
+        return self._card(self.folder, "int8", choose_layers(ranked, is_good))
+
+    def _feed(self, samples: CheckSamples, subset: Subset, graph: onnx.ModelProto) -> dict[str, NDArray[Any]]:
+        """A few samples as inputs of a graph; modalities that a sample lacks are black."""
+        rows = samples.have(subset)[:MOST_SAMPLES]
+        rows = rows if len(rows) else np.arange(min(len(samples), MOST_SAMPLES))
+        feed: dict[str, NDArray[Any]] = {name: samples.images[name][rows] for name in subset}
+        if any(value.name == CAMERA for value in graph.graph.input):
+            feed[CAMERA] = samples.camera[rows]
+        return feed
+
+    def _engine(self, precision: ExportPrecision, layers: tuple[str, ...] = ()) -> OnnxEngine:
+        """The graphs of the folder, ready to run."""
+        write_exported(self.folder, self._card(self.folder, precision, layers))
+        return OnnxEngine(self.folder, self.threads)
+
+    def _card(self, folder: Path, precision: ExportPrecision, layers: tuple[str, ...] = ()) -> ExportedCard:
+        loaded, model = self.loaded, self.loaded.model
+        graph = onnx.load(folder / self.graphs[loaded.modalities], load_external_data=False).graph
+        return ExportedCard(
+            model=loaded.card,
+            fingerprint=loaded.fingerprint,
+            precision=precision,
+            float_layers=layers,
+            sizes=dict(model.sizes),
+            blocks={kind: loaded.similarity(kind).blocks for kind in model.sizes},
+            impostors=dict(loaded.impostors),
+            stages=tuple(value.name for value in graph.output if value.name not in model.sizes),
+            camera_input=any(value.name == CAMERA for value in graph.input),
+            graphs=self.graphs,
+            files={name: file_digest(folder / name) for name in (*self.graphs.values(), WEIGHTS_NAME)},
+            provenance=_provenance(loaded),
+        )
+
+    def _checked(
+        self, card: ExportedCard, samples: CheckSamples, expected: RetrievalResult | None
+    ) -> ExportedCard:
+        """Check the graphs of the folder, then write README and `model.json`; raises `ModelError`."""
+        engine = self._engine(card.precision, card.float_layers)
+        run = engine_runner(engine)
+        agreements = check_agreement(self.loaded, run, samples)
+        found = None if expected is None else self._search(run, samples, f"embedding in {card.precision}")
+        check = Check(samples.source, agreements, compare_results(expected, found, samples))
+        faults = check.faults(card.precision, self.options.max_loss)
+        if faults and not self.options.force:
+            raise ModelError(
+                f"{self.loaded.path}: the exported model fails its check: {'; '.join(faults)}. "
+                "Nothing was written; --force writes it all the same"
+            )
+        values: Mapping[str, Any] = {**check.to_dict(), "max_loss": self.options.max_loss, "faults": faults}
+        card = replace(card, check=values)
+        write_text(self.folder / README_NAME, readme(card))
+        card = replace(card, files={**card.files, README_NAME: file_digest(self.folder / README_NAME)})
+        write_exported(self.folder, card)
+        return card
+
+
+def _provenance(loaded: TrainedModel) -> dict[str, str]:
+    """Where an exported model comes from."""
+    return {
+        "model": f"{loaded.path.parent.name}/{loaded.path.name}",
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "machine": platform.machine(),
+        "slimreid": __version__,
+        "torch": torch.__version__,
+        "onnx": onnx.__version__,
+        "onnxruntime": onnxruntime.__version__,
+    }

@@ -1,0 +1,1 @@
+"""A gallery on a Milvus server."""

@@ -1,0 +1,274 @@
+"""Changes of a gallery on Milvus, which has no transactions.
+
+What is about to change is written down first (`pending` in the state, what rows were before in `touched`),
+then it is done, then the note is taken away. Whoever opens the gallery or writes next finds the note of a
+process that died and takes everything back, so a change is there as a whole or not at all; a reader may see
+parts of one while it is being made. Writers take turns by a note with their name, which runs out by itself.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from slimreid.gallery.errors import GalleryBusyError, GalleryError
+from slimreid.gallery.store.contract import GENERATION
+from slimreid.gallery.store.milvus.collections import AT_ONCE, LONGEST, Collections
+from slimreid.gallery.store.milvus.lines import state_fields, to_line
+from slimreid.gallery.store.rows import Change, RowState
+
+WAIT = 10.0
+"""Seconds that a writer waits for another one."""
+LEASE = 60.0
+"""Seconds after which the note of a writer that died runs out."""
+SETTLE = 0.02
+"""Seconds after which two writers that came at once see who was last."""
+KEPT = 50
+"""Items of a list in the log that are kept where it is too long."""
+_LOG = ("id", "time", "by", "operation", "count", "details", "undoable", "undone_by", "settings_before")
+
+
+class Writer:
+    """Reads and writes the state of a gallery, and makes changes."""
+
+    def __init__(self, collections: Collections) -> None:
+        self.collections = collections
+
+    def state(self) -> dict[str, str]:
+        """Everything in the state."""
+        return {
+            line["key"]: line["value"]
+            for line in self.collections.ask("state", 'key != ""', ["key", "value"])
+        }
+
+    def set_state(self, **values: str | None) -> None:
+        """Write entries of the state; None = take it away."""
+        self.collections.put("state", [{"key": k, "value": v} for k, v in values.items() if v is not None])
+        for key in [k for k, v in values.items() if v is None]:
+            self.collections.remove("state", f'key == "{key}"')
+
+    @contextmanager
+    def turn(self) -> Iterator[dict[str, str]]:
+        """Wait until nobody else writes; gives the state, with what a dead writer left taken back."""
+        token = (
+            f"{getpass.getuser()}, process {os.getpid()} on {socket.gethostname()} ({uuid.uuid4().hex[:8]})"
+        )
+        end = time.monotonic() + WAIT
+        while True:
+            holder = json.loads(self.state().get("writer", "{}"))
+            if not holder or holder["until"] < time.time():
+                self.set_state(writer=json.dumps({"who": token, "until": time.time() + LEASE}))
+                time.sleep(SETTLE)
+                if json.loads(self.state().get("writer", "{}")).get("who") == token:
+                    break
+            elif time.monotonic() > end:
+                raise GalleryBusyError(
+                    f"{self.collections.place}: {holder['who']} is writing to it; try again"
+                )
+            time.sleep(SETTLE)
+        try:
+            state = self.state()
+            if "pending" in state:
+                self._take_back(json.loads(state["pending"]))
+                state = self.state()
+            yield state
+        finally:
+            self.set_state(writer=None)
+
+    def commit(self, change: Change) -> int:
+        """Make a change; its entry in the log."""
+        with self.turn() as state:
+            return self._commit(change, state)
+
+    def _commit(self, change: Change, state: Mapping[str, str]) -> int:
+        part, first = int(state["revision"]) + 1, int(state["next_row"])
+        entry = change.continues if change.continues is not None else int(state["next_entry"])
+        continued = None if change.continues is None else self.open_entry(change.continues)
+        if change.undoes is not None:
+            self.open_entry(change.undoes)
+        generation = int(state[f"setting:{GENERATION}"])
+        before = self._states(generation, list(change.states))
+        missing = set(change.states) - set(before)
+        if missing:
+            raise GalleryError(f"{self.collections.place}: there is no row {min(missing)}")
+        new = dict(enumerate(change.rows, start=first))
+        lines = [to_line(number, row) for number, row in new.items()]
+        settings = {name: state.get(f"setting:{name}") for name in change.settings}
+        count = len(new) + len(change.states) if change.count is None else change.count
+        pending = {
+            "entry": entry,
+            "part": part,
+            "log": continued,
+            "undoes": change.undoes,
+            "rows": [first, first + len(new)],
+            "generation": generation,
+            "settings": settings,
+        }
+        self._touch(entry, part, before, {n: RowState(r.identity, r.group, True) for n, r in new.items()})
+        self.set_state(pending=json.dumps(pending))
+        try:
+            self.collections.put(f"rows_{generation}", lines)
+            self.write_states(generation, change.states)
+            self.set_state(**{f"setting:{name}": value for name, value in change.settings.items()})
+            if GENERATION in change.settings:
+                self._follow(generation, int(str(change.settings[GENERATION])))
+        except BaseException:
+            self._take_back(pending)
+            raise
+        self._write_log(change, entry, count, settings)
+        seen = sorted({*json.loads(state["modalities"]), *("+".join(r.modalities) for r in new.values())})
+        self.set_state(
+            revision=str(part),
+            next_row=str(first + len(new)),
+            next_entry=str(max(entry + 1, int(state["next_entry"]))),
+            modalities=json.dumps(seen),
+        )
+        self.set_state(pending=None)
+        return entry
+
+    def _touch(self, entry: int, part: int, *states: Mapping[int, RowState]) -> None:
+        """Keep what rows were before; of a row that one entry changes twice, what it was at first."""
+        lines = [
+            {
+                "key": f"{entry}:{part}:{row}",
+                "entry": entry,
+                "part": part,
+                "row": row,
+                "identity": state.identity,
+                "sample_group": state.group,
+                "removed": state.removed,
+            }
+            for group in states
+            for row, state in group.items()
+        ]
+        self.collections.put("touched", lines)
+
+    def _take_back(self, pending: Mapping[str, Any]) -> None:
+        """Undo what is there of a change that was not finished."""
+        entry, part, generation = pending["entry"], pending["part"], pending["generation"]
+        first, end = pending["rows"]
+        before = self.touched(f"entry == {entry} and part == {part}")
+        if end > first:
+            self.collections.remove(f"rows_{generation}", f"id >= {first} and id < {end}")
+        self.write_states(generation, {row: s for row, s in before.items() if row < first})
+        self.set_state(**{f"setting:{name}": value for name, value in pending["settings"].items()})
+        if pending["log"] is None:
+            self.collections.remove("log", f"id == {entry}")
+        else:
+            self.put_log(pending["log"])
+        if pending["undoes"] is not None:
+            self._mark_undone(pending["undoes"], 0)
+        self.collections.remove("touched", f"entry == {entry} and part == {part}")
+        self.set_state(pending=None)
+
+    def touched(self, condition: str) -> dict[int, RowState]:
+        """What rows were before; the first state of each."""
+        fields = ("row", "part", "identity", "sample_group", "removed")
+        lines = sorted(self.collections.ask("touched", condition, fields), key=lambda line: -line["part"])
+        return {
+            int(line["row"]): RowState(line["identity"], line["sample_group"], bool(line["removed"]))
+            for line in lines
+        }
+
+    def _states(self, generation: int, ids: Sequence[int]) -> dict[int, RowState]:
+        found: dict[int, RowState] = {}
+        for start in range(0, len(ids), AT_ONCE):
+            some = json.dumps([int(number) for number in ids[start : start + AT_ONCE]])
+            fields = ("id", "identity", "sample_group", "removed")
+            for line in self.collections.ask(f"rows_{generation}", f"id in {some}", fields):
+                found[int(line["id"])] = RowState(
+                    line["identity"], line["sample_group"], bool(line["removed"])
+                )
+        return found
+
+    def write_states(self, generation: int, states: Mapping[int, RowState]) -> None:
+        """Give rows other states; the other fields are read and written back, as Milvus wants whole lines."""
+        ids = sorted(states)
+        for start in range(0, len(ids), AT_ONCE):
+            some = json.dumps(ids[start : start + AT_ONCE])
+            lines = self.collections.ask(f"rows_{generation}", f"id in {some}", ["*"])
+            self.collections.put(
+                f"rows_{generation}", [{**line, **state_fields(states[int(line["id"])])} for line in lines]
+            )
+
+    def _follow(self, old: int, new: int) -> None:
+        """Bring the rows of a generation that is switched to up to date; every live row must be there."""
+        live = {int(n["id"]) for n in self.collections.ask(f"rows_{old}", "removed == false", ["id"])}
+        states = self._states(old, sorted(live))
+        there = self._states(new, sorted(live))
+        if without := live - set(there):
+            raise GalleryError(f"{self.collections.place}: row {min(without)} has no feature of that model")
+        self.write_states(new, {row: state for row, state in states.items() if there[row] != state})
+
+    def _write_log(self, change: Change, entry: int, count: int, settings: Mapping[str, str | None]) -> None:
+        if change.continues is not None:
+            (line,) = self.collections.ask("log", f"id == {entry}", _LOG)
+            kept = {**settings, **json.loads(line["settings_before"] or "{}")}
+            self.put_log({**line, "count": line["count"] + count, "settings_before": json.dumps(kept)})
+            return
+        self.put_log(
+            {
+                "id": entry,
+                "time": time.time(),
+                "by": change.by,
+                "operation": change.operation,
+                "count": count,
+                "details": _short_json(change.details),
+                "undoable": change.undoes is None,
+                "undone_by": 0,
+                "settings_before": json.dumps(dict(settings)),
+            }
+        )
+        if change.undoes is not None:
+            self._mark_undone(change.undoes, entry)
+
+    def put_log(self, line: dict[str, Any]) -> None:
+        """Write one line of the log."""
+        self.collections.put("log", [line])
+
+    def _mark_undone(self, entry: int, by: int) -> None:
+        (line,) = self.collections.ask("log", f"id == {entry}", _LOG)
+        self.put_log({**line, "undone_by": by})
+
+    def note(self, change: Change, count: int) -> int:
+        """Put something that changes nothing into the log; its entry."""
+        with self.turn() as state:
+            entry = int(state["next_entry"])
+            self.set_state(next_entry=str(entry + 1))
+            self._write_log(change, entry, count, {})
+            (line,) = self.collections.ask("log", f"id == {entry}", _LOG)
+            self.put_log({**line, "undoable": False})
+        return entry
+
+    def open_entry(self, entry: int) -> dict[str, Any]:
+        """A change that can be undone; raises `GalleryError` where it cannot be, or has been."""
+        lines = self.collections.ask("log", f"id == {entry}", _LOG)
+        place = self.collections.place
+        if not lines or not lines[0]["undoable"]:
+            raise GalleryError(f"{place}: entry {entry} of the log is no change that can be undone")
+        if lines[0]["undone_by"]:
+            raise GalleryError(
+                f"{place}: entry {entry} of the log was undone by entry {lines[0]['undone_by']} already"
+            )
+        return lines[0]
+
+
+def _short_json(details: Mapping[str, Any]) -> str:
+    """Details as JSON that Milvus takes: lists that are too long are cut, and say so."""
+    text = json.dumps(dict(details), ensure_ascii=False)
+    if len(text.encode()) <= LONGEST:
+        return text
+    cut = {
+        name: [*value[:KEPT], f"and {len(value) - KEPT:,} more"]
+        if isinstance(value, list) and len(value) > KEPT
+        else value
+        for name, value in details.items()
+    }
+    return json.dumps(cut, ensure_ascii=False)

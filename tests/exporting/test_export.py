@@ -1,0 +1,197 @@
+"""Exporting a model: what is written, what is refused, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import slimreid
+from slimreid.data.manifest import read_manifest
+from slimreid.errors import ConfigError, DataError, ModelError
+from slimreid.exporting import check as checks
+from slimreid.exporting import export as exporting
+from slimreid.exporting.check import Accuracy, Agreement, Check
+from slimreid.exporting.int8_layers import choose_layers
+from slimreid.exporting.samples import check_samples, draw_identities
+from slimreid.exporting.shared_weights import read_graph
+from slimreid.inference.exported_card import read_exported
+from slimreid.inference.onnx_engine import OnnxEngine
+from slimreid.modalities import subset_name
+
+
+@pytest.fixture
+def run(exported: Path) -> Path:
+    return exported.parent / "run"
+
+
+@pytest.fixture
+def quick(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs are those that were exported already: tracing is what takes the time."""
+
+    def ready(model, subset):
+        return read_graph(exported, f"graph-{subset_name(subset, model.modalities)}.onnx")
+
+    monkeypatch.setattr(exporting, "export_graph", ready)
+
+
+def test_what_is_written(exported, run):
+    loaded, card = slimreid.load(run), read_exported(exported)
+    assert card.fingerprint == loaded.fingerprint
+    assert card.feature_fingerprint == loaded.feature_fingerprint, "float32 features may be compared"
+    assert card.model == loaded.card
+    assert card.sizes == loaded.model.sizes
+    assert [card.similarity(kind).blocks for kind in card.sizes] == [
+        loaded.similarity(kind).blocks for kind in card.sizes
+    ]
+    assert list(card.graphs) == [("rgb",), ("tir",), ("rgb", "tir")]
+    assert card.stages == ("kept_1",)
+    assert card.camera_input
+    text = (exported / "README.md").read_text(encoding="utf-8")
+    assert "12 queries among 12 samples" in text
+    assert "32×16" in text
+    assert "failed" not in text
+
+
+def test_the_check_is_on_real_samples_of_every_subset(exported):
+    check = read_exported(exported).check
+    assert "set (query and gallery)" in check["source"]
+    assert [each["subset"] for each in check["agreements"]] == [["rgb"], ["tir"], ["rgb", "tir"]]
+    assert not any(each["noise"] for each in check["agreements"])
+    assert check["cosine_same_patches"] > 0.99999
+    accuracy = check["accuracy"]
+    assert accuracy["map"][0] == pytest.approx(accuracy["map"][1], abs=1e-6)
+    assert accuracy["difference"]["low"] <= 0 <= accuracy["difference"]["high"]
+    assert check["faults"] == []
+
+
+def test_graphs_share_one_file_of_weights(exported, run):
+    graphs = sum(path.stat().st_size for path in exported.glob("*.onnx"))
+    weights = (exported / "weights.bin").stat().st_size
+    model = (run / "model.safetensors").stat().st_size
+    assert 0.7 * model < weights < 1.5 * model, "once, not three times"
+    assert graphs < model
+
+
+@pytest.mark.usefixtures("quick")
+def test_int8_has_a_quarter_of_the_weights_and_other_features(exported, run, tmp_path):
+    card = slimreid.export(run, tmp_path / "int8", precision="int8", max_loss=100)
+    assert card.precision == "int8"
+    assert card.float_layers == ()
+    assert card.feature_fingerprint != read_exported(exported).feature_fingerprint
+    assert sorted(p.name for p in (tmp_path / "int8").iterdir()) == sorted(p.name for p in exported.iterdir())
+    sizes = [(folder / "weights.bin").stat().st_size for folder in (tmp_path / "int8", exported)]
+    assert sizes[0] < 0.45 * sizes[1], "embeddings stay float32, and are much of so small a model"
+    assert 0.9 < card.check["cosine"] < 1
+    engine = OnnxEngine(tmp_path / "int8")
+    images = {"rgb": np.zeros((3, 3, 32, 16), np.float32)}
+    assert engine.features(images)["both"].shape == (3, card.sizes["both"])
+
+
+@pytest.mark.usefixtures("quick")
+def test_layers_stay_float32_until_the_loss_is_small_enough(run, tmp_path, monkeypatch):
+    losses = iter([3.0, 2.0, 0.3, 0.3])
+    results = exporting.compare_results
+
+    def with_loss(first, second, samples):
+        found = results(first, second, samples)
+        return replace(found, map=(0.5, 0.5 - next(losses) / 100))
+
+    monkeypatch.setattr(exporting, "compare_results", with_loss)
+    card = slimreid.export(run, tmp_path / "int8", precision="int8")
+    assert len(card.float_layers) == 2
+    graph = read_graph(tmp_path / "int8", "graph-rt.onnx")
+    names = {tensor.name for tensor in graph.graph.initializer}
+    assert {f"{layer}.weight" for layer in card.float_layers} <= names
+    assert card.float_layers[0] in (tmp_path / "int8" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_failed_check_leaves_nothing_behind_unless_forced(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(checks, "LEAST_COSINE", 1.1)
+    with pytest.raises(ModelError, match=r"fails its check: features differ.*--force"):
+        slimreid.export(run, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+    card = slimreid.export(run, tmp_path / "out", force=True)
+    assert "features differ" in card.check["faults"][0]
+    assert "**The check failed:** features differ" in (tmp_path / "out" / "README.md").read_text(
+        encoding="utf-8"
+    )
+    assert read_exported(tmp_path / "out").check["faults"] == card.check["faults"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_only_an_exported_model_is_replaced(run, tmp_path, exported):
+    out = tmp_path / "out"
+    shutil.copytree(exported, out)
+    before = json.loads((out / "model.json").read_text(encoding="utf-8"))
+    with pytest.raises(DataError, match="not an empty folder"):
+        slimreid.export(run, out)
+    slimreid.export(run, out, max_loss=2, overwrite=True)
+    after = json.loads((out / "model.json").read_text(encoding="utf-8"))
+    assert (before["check"]["max_loss"], after["check"]["max_loss"]) == (0.5, 2)
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    other = tmp_path / "mine"
+    other.mkdir()
+    (other / "thesis.txt").write_text("all I have")
+    with pytest.raises(DataError, match="not an exported model"):
+        slimreid.export(run, other, overwrite=True)
+
+
+def test_wrong_options_are_refused(run, tmp_path):
+    with pytest.raises(ConfigError, match="precision 'int4'"):
+        slimreid.export(run, tmp_path / "out", precision="int4")
+    with pytest.raises(ConfigError, match="max_loss"):
+        slimreid.export(run, tmp_path / "out", max_loss=-1)
+    with pytest.raises(DataError, match="nowhere"):
+        slimreid.export(run, tmp_path / "out", calibrate=tmp_path / "nowhere.csv")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_noise_where_the_data_are_gone(run, tmp_path):
+    loaded = slimreid.load(run)
+    config = replace(loaded.config, data=replace(loaded.config.data, manifest=str(tmp_path / "gone.csv")))
+    samples = check_samples(replace(loaded, card=replace(loaded.card, config=config)))
+    assert samples.source.startswith("random noise")
+    assert samples.labels is None
+    assert samples.present.all()
+
+
+def test_samples_are_whole_identities(run):
+    samples = check_samples(slimreid.load(run))
+    assert len(samples) == 24
+    assert (samples.query.tolist(), samples.gallery.tolist()) == (
+        [i for i in range(24) if i in samples.query],
+        [i for i in range(24) if i not in samples.query],
+    )
+    assert not samples.present.all(), "some modalities are missing"
+    assert len(samples.have(("rgb", "tir"))) == samples.present.all(axis=1).sum()
+    rows = read_manifest(run.parent / "set" / "manifest.csv").samples
+    drawn = draw_identities(rows, 9)
+    assert len(drawn) == 9
+    assert [rows.index(sample) for sample in drawn] == sorted(rows.index(sample) for sample in drawn)
+    assert len(draw_identities(rows, 10**6)) == len(rows)
+
+
+def test_the_layers_left_in_float32_double():
+    order = tuple("abcdefg")
+    assert choose_layers(lambda: order, lambda layers: True) == ()
+    for need, found in ((1, 1), (2, 2), (3, 4), (5, 7), (99, 7)):
+        assert choose_layers(lambda: order, lambda layers, need=need: len(layers) >= need) == order[:found]
+
+
+def test_what_fails_a_check():
+    same = Agreement(("rgb",), 39, False, cosine=0.5, cosine_same_patches=0.99995, far=0.01, kept=(0.99,))
+    accuracy = Accuracy("both", 5, 9, map=(0.5, 0.496), rank1=(1.0, 1.0), difference=None)
+    good = Check("samples", (same,), accuracy)
+    assert good.faults("float32", 0.5) == []
+    assert "falls by 0.40 points" in good.faults("int8", 0.3)[0]
+    far = Check("samples", (replace(same, far=0.03),), None)
+    assert "3.0% of the samples" in far.faults("float32", 0.5)[0]
+    assert far.faults("int8", 0.5) == []
+    other = Check("samples", (same, replace(same, cosine_same_patches=0.9998)), None)
+    assert "cosine 0.999800" in other.faults("float32", 0.5)[0]
