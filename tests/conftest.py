@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from support import order, skips
+from support.browser import PHONE, open_chromium, watch
 from support.files import write_csv, write_image, write_small_set
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -96,19 +96,6 @@ def load_benchmark() -> Callable[[str], ModuleType]:
 @pytest.fixture
 def browser_page() -> Iterator[tuple[Any, list[str]]]:
     """A page of phone size in headless Chromium, and the list of what it complained about."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip(skips.NO_CHROMIUM)
-    from playwright.sync_api import sync_playwright
-
-    quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path=chromium, args=[*quiet, "--disable-sync", "--disable-quic"]
-        )
-        page = browser.new_page(viewport={"width": 390, "height": 844})
-        complaints: list[str] = []
-        page.on("console", lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        yield page, complaints
-        browser.close()
+    with open_chromium() as browser:
+        page = browser.new_page(viewport=PHONE)
+        yield page, watch(page)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -160,8 +161,6 @@ def test_job_goes_on_after_a_kill(place: Path, tmp_path: Path, moment: str):
         shutil.rmtree(folder.with_name(other))
         hashes = [row.hash for row in rows_of(place) if row.identity == "dora"]
         state = read_state(tmp_path / "kept")
-        from dataclasses import replace
-
         write_state(folder, replace(state, state="running", received=2, pending=hashes))
     with serve(place) as served:
         again = wait(served, job)

@@ -92,6 +92,7 @@ class Guard:
             most = limits.body if who is not None else _SMALL_BODY
             with anyio.fail_after(limits.seconds):
                 body = await self._read(headers, receive, most)
+                scope["state"]["whole"] = True
                 try:
                     await self.app(scope, _replay(body, receive), answer)
                 finally:
@@ -199,6 +200,8 @@ class _Answer:
     async def refuse(self, scope: Scope, receive: Receive, response: ASGIApp) -> None:
         """Answer with a problem, unless an answer was begun."""
         if not self.status:
+            if not scope["state"].get("whole"):
+                self._extra["Connection"] = "close"  # the rest of the request is not waited for
             await response(scope, receive, self)
 
 
