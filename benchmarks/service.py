@@ -1,7 +1,7 @@
 """The service under load, overload, attack and kills; on the loopback alone, bounded in count and time.
 
     python benchmarks/service.py --model exported --data set/manifest.csv
-    python benchmarks/service.py --model exported --data set/manifest.csv --seconds 10 --attacks 2000 --kills 3
+    python benchmarks/service.py --model exported --data set --seconds 10 --attacks 2000 --kills 3
 
 1. `embed` alone, then 1, 8 and 32 clients that send one sample per request: samples per second as a share of
    `embed` alone in this run (goal: 0.8 at 8 clients), latency, failed requests (goal: 0), growth of memory
