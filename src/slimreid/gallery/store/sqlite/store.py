@@ -194,13 +194,8 @@ class SqliteStore:
                 forgetting.finish(self._connection, self._index)
             except (sqlite3.OperationalError, GalleryBusyError) as error:
                 raise GalleryBusyError(
-<<<<<<< .merge_file_PZ9KDd
-                    f"{self.place}: the rows are erased from the gallery, but another process keeps old "
-                    f"pages in use ({error}); they go when the gallery is opened after it has ended"
-=======
                     f"{self.place}: the rows are erased from the gallery, but another process has old pages "
                     f"in use ({error}); they go when the gallery is opened after it has ended"
->>>>>>> .merge_file_dhCNjg
                 ) from None
         return entry
 
