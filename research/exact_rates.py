@@ -2,9 +2,8 @@
 
     python research/exact_rates.py runs/quickstart-seed0 runs/quickstart-seed1 runs/quickstart-seed2
 
-Writes research/results/exact_rates/<run>.json. Features with all modalities are compared by cosine, as they
-are and `packed`: a common vector is added to all of them, so that every cosine lies above 0.99999. `bins`
-takes scores from 65,536 bins of 3.1e-5 between −1 and 1.
+Writes research/results/exact_rates/<run>.json. Features with all modalities are compared by cosine; those of
+these models lie close together. `bins` takes scores from 65,536 bins of 3.1e-5 between −1 and 1.
 """
 
 from __future__ import annotations
@@ -29,12 +28,6 @@ RATE, BINS = 0.01, 65_536
 Floats = NDArray[np.float32]
 
 
-def pack(features: Floats) -> Floats:
-    """The same features (n, D) with a common vector, so long that all cosines are close to 1."""
-    common = np.ones(features.shape[1], dtype=np.float32) / np.sqrt(features.shape[1])
-    return (features / np.linalg.norm(features, axis=1, keepdims=True) + 32 * common).astype(np.float32)
-
-
 def one_by_one(true: Floats, false: Floats) -> float:
     """True match rate at the lowest score that at most the given share of false pairs reaches."""
     allowed = int(RATE * len(false))
@@ -50,7 +43,7 @@ def from_bins(true: Floats, false: Floats) -> float:
     return float((number[0] >= fits[0]).mean()) if fits else 0.0
 
 
-def measure(run: Path) -> dict[str, dict[str, float]]:
+def measure(run: Path) -> dict[str, float]:
     loaded = load(run)
     data, _ = select_part(open_data(loaded), "test")
     samples, protocol = data.manifest.samples, data.manifest.protocol
@@ -59,20 +52,17 @@ def measure(run: Path) -> dict[str, dict[str, float]]:
     labels = retrieval_labels(samples, rows[0], rows[1], protocol)
     found = extract_features(loaded, data, options=Extraction(workers=0))[data.manifest.modalities]
     whole = found.get(BOTH if BOTH in loaded.model.sizes else "original").numpy()
-    results = {}
-    for name, features in {"as they are": whole, "packed": pack(whole)}.items():
-        query, gallery = features[rows[0]], features[rows[1]]
-        result = evaluate_retrieval(query, gallery, labels, top_k=len(gallery), roc=True)
-        there = result.top_index >= 0
-        assert result.roc is not None
-        true, false = (result.top_score[there & (result.top_is_match == same)] for same in (True, False))
-        results[name] = {
-            "lowest_cosine": float(result.top_score[there].min()),
-            "reported": result.roc.operating_points([RATE])[0].true_match_rate,
-            "one_by_one": one_by_one(true, false),
-            "bins": from_bins(true, false),
-        }
-    return results
+    query, gallery = whole[rows[0]], whole[rows[1]]
+    result = evaluate_retrieval(query, gallery, labels, top_k=len(gallery), roc=True)
+    there = result.top_index >= 0
+    assert result.roc is not None
+    true, false = (result.top_score[there & (result.top_is_match == same)] for same in (True, False))
+    return {
+        "lowest_cosine": float(result.top_score[there].min()),
+        "reported": result.roc.operating_points([RATE])[0].true_match_rate,
+        "one_by_one": one_by_one(true, false),
+        "bins": from_bins(true, false),
+    }
 
 
 def main() -> None:
@@ -81,8 +71,7 @@ def main() -> None:
     for run in parser.parse_args().runs:
         found = measure(run)
         write_text(OUT / f"{run.name}.json", json.dumps(found, indent=2) + "\n")
-        for name, row in found.items():
-            print(run.name, name, row)
+        print(run.name, found)
 
 
 if __name__ == "__main__":

@@ -151,7 +151,7 @@ def _chosen_elsewhere(
     if not chosen:
         raise ConfigError(
             f"--threshold {path}: it has no threshold for {'+'.join(available)}, which this data has; "
-            "make it again with 'slimreid evaluate --missing all'"
+            "make it again with 'slimreid evaluate --missing all', on enough pairs to have one"
         )
     return chosen
 
