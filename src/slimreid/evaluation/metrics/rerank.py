@@ -31,7 +31,7 @@ class KReciprocal:
     """Options of k-reciprocal re-ranking; contradictions raise `ConfigError`."""
 
     k1: int = 20
-    """Neighbours that must count each other."""
+    """k1 of k-reciprocal re-ranking: neighbours that must have each other as neighbours."""
     k2: int = 6
     """Nearest items over which a description is averaged; 1 switches that off."""
     original_weight: float = 0.3

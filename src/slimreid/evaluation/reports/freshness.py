@@ -19,7 +19,7 @@ def evaluation_key(
         loaded: The model.
         data: The rows that are searched, and no others.
         protocol: Which gallery images a query ignores.
-        cameras: Whether cameras named as those of training are those.
+        cameras: Whether cameras with the names of training cameras are the same ones.
         skip_broken: Whether samples whose files cannot be read are left out; None = as in the run.
     """
     config = eval_config(loaded, data, skip_broken=skip_broken)
