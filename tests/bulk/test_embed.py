@@ -12,7 +12,7 @@ import slimreid
 from slimreid.bulk.embed import EmbedChoices
 from slimreid.bulk.images import fetch
 from slimreid.bulk.manifest import seconds
-from slimreid.bulk.summary import check_complete, drop_repeats
+from slimreid.bulk.summary import check_complete, drop_repeats, mend
 from slimreid.bulk.tables import embedding_rows, parquet_files
 from slimreid.cli.app import main
 from slimreid.errors import ConfigError, DataError
@@ -136,7 +136,10 @@ def test_repeated_rows_are_dropped_and_missing_ones_named(bulk, tmp_path):
         pq.write_table(part, tmp_path / f"{name}.parquet")
     extra = pq.read_table(parquet_files(out / "rows")[1]).slice(0, 3)
     pq.write_table(pa.concat_tables([table.slice(60), extra]), tmp_path / "d.parquet")
-    assert drop_repeats(parquet_files(tmp_path)) == 5 + 2 + 4
+    (tmp_path / "e.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:900])  # torn
+    mend(tmp_path, 67)
+    assert [path.name for path in parquet_files(tmp_path)] == ["a.parquet", "d.parquet"]
+    assert drop_repeats(parquet_files(tmp_path)) == 0
     assert check_complete(parquet_files(tmp_path), 67).total() == 67
     with pytest.raises(DataError, match="67 rows of 67 different ids, but the manifest has 68"):
         check_complete(parquet_files(tmp_path), 68)

@@ -16,8 +16,7 @@ from slimreid.bulk.pool import Pool
 from slimreid.bulk.summary import (
     Summary,
     check_complete,
-    count_rows,
-    drop_repeats,
+    mend,
     read_summary,
     write_summary,
 )
@@ -107,8 +106,8 @@ def embed_dataset(
             with explain_missing():
                 from slimreid.bulk.ray_engine import embed_with_ray
             embed_with_ray(images, rows, out / CHECKPOINT_FOLDER, embedding, pool)
-    if engine == "ray" and count_rows(parquet_files(rows))[0] > card.rows:
-        drop_repeats(parquet_files(rows))
+    if engine == "ray":
+        mend(rows, card.rows)
     statuses = check_complete(parquet_files(rows), card.rows)
     summary = Summary(
         card.rows, dict(statuses), time.monotonic() - started, card.rows - watch.before, engine, str(out)

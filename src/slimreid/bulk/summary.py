@@ -13,7 +13,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from slimreid.bulk.tables import read_blocks, write_table
+from slimreid.bulk.tables import parquet_files, read_blocks, write_table
 from slimreid.errors import DataError
 from slimreid.files import write_text
 from slimreid.json_files import check_object, parse_json
@@ -55,11 +55,23 @@ def count_rows(files: Sequence[Path]) -> tuple[int, Counter[str]]:
     return rows, statuses
 
 
-def drop_repeats(files: Sequence[Path]) -> int:
-    """Take out rows whose id an earlier file has; how many.
+def mend(folder: Path, expected: int) -> None:
+    """Remove what a process left that outlived a killed driver for a moment: torn files, and repeated rows.
 
-    A process that outlived a killed driver for a moment may have written rows that the next one wrote too.
+    The next driver has embedded these rows too, as no checkpoint says that they are done.
     """
+    rows = 0
+    for path in parquet_files(folder):
+        try:
+            rows += pq.read_metadata(path).num_rows
+        except (pa.ArrowException, OSError):
+            path.unlink()
+    if rows > expected:
+        drop_repeats(parquet_files(folder))
+
+
+def drop_repeats(files: Sequence[Path]) -> int:
+    """Take out rows whose id an earlier file has; how many."""
     seen = np.zeros(0, np.int64)
     dropped = 0
     for path in files:
