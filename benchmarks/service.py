@@ -1,7 +1,7 @@
 """The service under load, overload, attack and kills; on the loopback alone, bounded in count and time.
 
     python benchmarks/service.py --model exported --data set/manifest.csv
-    python benchmarks/service.py --model exported --data set/manifest.csv --seconds 10 --attacks 2000 --kills 3
+    python benchmarks/service.py --model exported --data set --seconds 10 --attacks 2000 --kills 3
 
 1. `embed` alone, then 1, 8 and 32 clients that send one sample per request: samples per second as a share of
    `embed` alone in this run (goal: 0.8 at 8 clients), latency, failed requests (goal: 0), growth of memory
@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from service_attacks import attacks, good_image
-from slimreid.cli.console import console, ending_in_one_line, say, table
+from slimreid.cli.console import ending_in_one_line, print_table, say
 from slimreid.client import Client, UnreachableError
 from slimreid.errors import SlimReIDError
 from slimreid.files import write_text
@@ -281,7 +281,7 @@ def show(result: dict[str, Any]) -> None:
         ]
         for found in [*result["load"], result["overload"]]
     ]
-    console.print(table(columns, rows))
+    print_table(columns, rows)
     for name in ("attacks", "healthy", "kills"):
         if name in result:
             say(f"{name}: {result[name]}")
