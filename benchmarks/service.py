@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from service_attacks import attacks, good_image
-from slimreid.cli.console import console, ending_in_one_line, say, table
+from slimreid.cli.console import ending_in_one_line, print_table, say
 from slimreid.client import Client, UnreachableError
 from slimreid.errors import SlimReIDError
 from slimreid.files import write_text
@@ -281,7 +281,7 @@ def show(result: dict[str, Any]) -> None:
         ]
         for found in [*result["load"], result["overload"]]
     ]
-    console.print(table(columns, rows))
+    print_table(columns, rows)
     for name in ("attacks", "healthy", "kills"):
         if name in result:
             say(f"{name}: {result[name]}")

@@ -135,7 +135,12 @@ def test_requests_made_from_the_openapi_document(attacked: Served):
         options["cookies"] = None
         if isinstance(options.get("data"), (bytes, str)):
             options["content"] = options.pop("data")
-        answer = attacked.client.request(**options)
+        try:
+            request = attacked.client.build_request(**options)
+            request.read()
+        except (AttributeError, TypeError, ValueError):
+            return  # the client library cannot write this one down
+        answer = attacked.client.send(request)
         check_answer(answer.status_code, answer.text, case)
 
     attack()
