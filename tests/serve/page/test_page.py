@@ -239,7 +239,10 @@ def test_changes_are_shown_before_they_are_made_and_can_be_undone(visit, url):
         it.go("identity/id1")
         before = rows_of(url, "id1")
         it.click("Rename …")
+        it.page.get_by_label("New name").fill("another")
+        it.page.wait_for_selector("dialog button.main:not([disabled])")
         it.page.get_by_label("New name").fill("<b>Ärger & Söhne</b>")
+        assert it.page.locator("dialog button.main").is_disabled(), "what is shown is of another name"
         it.page.wait_for_selector(".effect table")
         assert "4 rows: id1 → <b>Ärger & Söhne</b>" in it.text(".effect")
         it.judge()
