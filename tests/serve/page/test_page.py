@@ -472,6 +472,8 @@ def test_a_lost_connection_is_told_and_waited_for(visit):
         it.page.context.set_offline(True)
         it.page.set_input_files('[data-shot="0"][data-modality="rgb"] input', it.file(SAME, "rgb"))
         it.page.wait_for_selector("#banner:has-text('The connection to the service is lost.')")
+        drawn = "icons => icons.every(icon => icon.getBBox().width > 0)"
+        assert it.page.eval_on_selector_all("#banner .icon, .problem .icon", drawn)
         it.judge()
         it.page.context.set_offline(False)
         it.page.wait_for_selector("#banner:not(:has(*))", state="attached")
