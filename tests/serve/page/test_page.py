@@ -484,6 +484,7 @@ def test_a_lost_connection_is_told_and_waited_for(visit):
 def test_everything_works_with_the_keyboard_alone(visit, url):
     with visit() as it:
         keys = it.page.keyboard
+        it.page.on("filechooser", lambda chooser: None)  # caught from now on, not only when Enter is pressed
 
         def focused() -> str:
             return str(it.page.evaluate("document.activeElement.textContent || document.activeElement.id"))
