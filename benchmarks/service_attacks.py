@@ -113,7 +113,8 @@ def _json(rng: random.Random, headers: Mapping[str, str]) -> Attack:
     if way == 7:
         content = rng.choice(
             [content[: len(content) // 2], b"[" * 50_000, b"{" * 50_000, b'{"a":' * 9_000, b"\xff\xfe{}",
-             b"NaN", b'{"steps": 1e400}', b"\x00" * 100, b'{"old": "\\ud800", "new": "x"}', b'{"steps":1,"steps":2}']
+             b"NaN", b'{"steps": 1e400}', b"\x00" * 100, b'{"old": "\\ud800", "new": "x"}',
+             b'{"steps":1,"steps":2}']
         )  # fmt: skip
     kind = rng.choice(["application/json"] * 8 + ["text/plain", "application/xml", FORM, ""])
     return Attack("POST", path, content, {**headers, "Content-Type": kind})
@@ -248,7 +249,8 @@ def _header(rng: random.Random, headers: Mapping[str, str]) -> Attack:
         ["", "a", "a" * 4000, "../..", "slimreid_session=x", "slimreid_session=" + "x" * 3000, "Bearer ",
          "Basic YTpi", "null", "http://evil", "[", "127.0.0.1:99999", "bytes=0-,0-,0-", "bytes=-1",
          "chunked,x", "gzip", "\x80\xff", "100-continue", "websocket", '"' * 50, "Bearer " + "\xe9" * 40, "*",
-         "cross-site", "multipart/form-data; boundary=\"", "application/json; charset=\xff", ";;;", "Thu, 99 Foo 9999"]
+         "cross-site", "multipart/form-data; boundary=\"", "application/json; charset=\xff", ";;;",
+         "Thu, 99 Foo 9999"]
     )  # fmt: skip
     path = rng.choice(["/", "/v1/status", "/v1/rows", "/v1/session", "/v1/search", "/v1/undo", "/v1/metrics"])
     method = rng.choice(["GET", "POST", "DELETE"])

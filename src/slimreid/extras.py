@@ -22,7 +22,7 @@ _MODULES = {
     ),
     "export": ("onnx", "onnxscript"),
     "gallery": ("pymilvus", "faiss", "usearch", "pyarrow"),
-    "serve": ("fastapi", "uvicorn", "python_multipart"),
+    "serve": ("fastapi", "uvicorn", "python_multipart", "anyio", "pydantic", "starlette"),
     "ray": ("ray",),
 }
 EXTRA_OF = {module: extra for extra, modules in _MODULES.items() for module in modules}

@@ -203,6 +203,7 @@ def test_every_library_is_installed_by_the_core_or_an_extra(imports):
     }
     names = {"PIL": "pillow", "yaml": "pyyaml", "sklearn": "scikit-learn", "faiss": "faiss-cpu"}
     names |= {"markupsafe": "jinja2"}  # comes with it
+    names |= dict.fromkeys(("anyio", "pydantic", "starlette"), "fastapi")  # come with it
     outside = {each.target.split(".")[0] for each in imports} - sys.stdlib_module_names - {"slimreid"}
     for module in outside | set(EXTRA_OF):
         package = names.get(module, module.replace("_", "-"))

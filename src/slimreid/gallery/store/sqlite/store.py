@@ -194,8 +194,8 @@ class SqliteStore:
                 forgetting.finish(self._connection, self._index)
             except (sqlite3.OperationalError, GalleryBusyError) as error:
                 raise GalleryBusyError(
-                    f"{self.place}: the rows are erased from the gallery, but another process keeps old pages of "
-                    f"the file in use ({error}); they go when the gallery is opened after it has ended"
+                    f"{self.place}: the rows are erased from the gallery, but another process keeps old pages "
+                    f"of the file in use ({error}); they go when the gallery is opened after it has ended"
                 ) from None
         return entry
 
