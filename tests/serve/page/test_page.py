@@ -239,7 +239,10 @@ def test_changes_are_shown_before_they_are_made_and_can_be_undone(visit, url):
         it.go("identity/id1")
         before = rows_of(url, "id1")
         it.click("Rename …")
+        it.page.get_by_label("New name").fill("another")
+        it.page.wait_for_selector("dialog button.main:not([disabled])")
         it.page.get_by_label("New name").fill("<b>Ärger & Söhne</b>")
+        assert it.page.locator("dialog button.main").is_disabled(), "what is shown is of another name"
         it.page.wait_for_selector(".effect table")
         assert "4 rows: id1 → <b>Ärger & Söhne</b>" in it.text(".effect")
         it.judge()
@@ -469,6 +472,8 @@ def test_a_lost_connection_is_told_and_waited_for(visit):
         it.page.context.set_offline(True)
         it.page.set_input_files('[data-shot="0"][data-modality="rgb"] input', it.file(SAME, "rgb"))
         it.page.wait_for_selector("#banner:has-text('The connection to the service is lost.')")
+        drawn = "icons => icons.every(icon => icon.getBBox().width > 0)"
+        assert it.page.eval_on_selector_all("#banner .icon, .problem .icon", drawn)
         it.judge()
         it.page.context.set_offline(False)
         it.page.wait_for_selector("#banner:not(:has(*))", state="attached")
@@ -479,6 +484,7 @@ def test_a_lost_connection_is_told_and_waited_for(visit):
 def test_everything_works_with_the_keyboard_alone(visit, url):
     with visit() as it:
         keys = it.page.keyboard
+        it.page.on("filechooser", lambda chooser: None)  # caught from now on, not only when Enter is pressed
 
         def focused() -> str:
             return str(it.page.evaluate("document.activeElement.textContent || document.activeElement.id"))

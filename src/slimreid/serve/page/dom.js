@@ -25,9 +25,9 @@ export const svg = (name, options = {}, ...children) => fill(document.createElem
 /** Text that came from people or the service: never translated. */
 export const data = (text, name = "span", options = {}) => el(name, { translate: "no", ...options }, String(text));
 
-/** A picture of the sprite; it only decorates, so a reader skips it. */
+/** A picture of those in index.html; it only decorates, so a reader skips it. */
 export const icon = (name) =>
-  svg("svg", { class: "icon", "aria-hidden": "true", focusable: "false" }, svg("use", { href: `icons.svg#${name}` }));
+  svg("svg", { class: "icon", "aria-hidden": "true", focusable: "false" }, svg("use", { href: `#icon-${name}` }));
 
 let numbers = 0;
 

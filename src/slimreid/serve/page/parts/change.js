@@ -5,7 +5,7 @@ import { el, newId } from "../dom.js";
 import { parts, t } from "../i18n.js";
 import { openDialog } from "./dialog.js";
 import { identityName } from "./names.js";
-import { problemBox, say, serviceText, working } from "./panels.js";
+import { problemBox, serviceText, working } from "./panels.js";
 import { toast } from "./toast.js";
 
 const target = (name) => (name === null ? t("change.out") : identityName(name));
@@ -30,13 +30,13 @@ export const describeChange = (change) => [
  * A form whose effect is shown while it is being filled in.
  *
  * title, explain: words. fields: elements that hold the values. ask(dryRun): asks the service. describe(answer): what
- * will happen, as nodes. confirm: words of the button. danger: whether it cannot be undone. done(answer): afterwards.
+ * will happen, as nodes. confirm: words of the button. done(answer): afterwards.
  */
-export const planDialog = ({ title, explain, fields, ready = () => true, ask, describe, confirm, danger = false, done }) =>
+export const planDialog = ({ title, explain, fields, ready = () => true, ask, describe, confirm, done }) =>
   openDialog(title, (close) => {
     const id = newId("effect");
     const effect = el("section", { class: "effect", "aria-labelledby": id, "aria-live": "polite" });
-    const button = el("button", { type: "submit", class: danger ? "main danger" : "main", disabled: true }, confirm);
+    const button = el("button", { type: "submit", class: "main", disabled: true }, confirm);
     const show = (...children) => effect.replaceChildren(el("h3", { id }, t("change.title")), ...children);
     let latest = 0;
     const preview = async () => {
@@ -57,7 +57,15 @@ export const planDialog = ({ title, explain, fields, ready = () => true, ask, de
       }
     };
     let timer;
-    const form = el("form", { oninput: () => { clearTimeout(timer); timer = setTimeout(preview, 250); } },
+    // From the first letter on, what is shown belongs to another value: nothing can be confirmed until it is asked anew.
+    const edited = () => {
+      latest += 1;
+      button.disabled = true;
+      show(working("change.asking"));
+      clearTimeout(timer);
+      timer = setTimeout(preview, 250);
+    };
+    const form = el("form", { oninput: edited },
       explain && el("p", { class: "faint" }, explain), fields, effect,
       el("footer", { class: "row end" }, el("button", { type: "button", onclick: close }, t("cancel")), button));
     form.addEventListener("submit", async (event) => {
@@ -90,8 +98,8 @@ export const changeDialog = ({ operation, body, changed, ...rest }) =>
     ask: (dryRun) => api.change(operation, { ...body(), dry_run: dryRun }),
     describe: describeChange,
     done: async (change) => {
-      say(t("change.done", { n: change.rows }));
-      toast(t("change.done", { n: change.rows }), rest.danger ? null : change.entry, changed);
+      const isForGood = Boolean(body().forget);
+      toast(t("change.done", { n: change.rows }), isForGood ? null : change.entry, changed);
       await changed();
     },
     ...rest,
