@@ -129,7 +129,7 @@ def gather(loaded: LoadedModel, seed: int) -> People:
         enrolled |= (identity == name) & np.isin(camera, chosen)
     return People(
         loaded.similarity(),
-        np.stack([found[subset].get().numpy() for subset in subsets]),
+        np.stack([found[subset].get() for subset in subsets]),
         identity,
         camera,
         _qualities(data.manifest, loaded.modalities),

@@ -261,9 +261,12 @@ def _token_count(options: AfterBackboneConfig, num_patches: int | None, merged_t
 def by_modality(modules: nn.ModuleDict, rows: Tensor, sizes: tuple[int, ...]) -> list[tuple[Any, Tensor]]:
     """Each module with its rows, which lie together: one product per modality is as fast as a batched one.
 
-    Modalities without rows are left out, unless none has any.
+    While exporting, modalities without rows are left out. Otherwise their modules take part with no rows, so
+    that all parameters have gradients in every process.
     """
     if SHARED in modules:
         return [(modules[SHARED], rows)]
     pairs = list(zip(modules.values(), torch.split(rows, list(sizes)), strict=True))
-    return [pair for pair, size in zip(pairs, sizes, strict=True) if size != 0] or pairs
+    if not torch.compiler.is_exporting():
+        return pairs
+    return [pair for pair, size in zip(pairs, sizes, strict=True) if size != 0]

@@ -72,7 +72,8 @@ def _evaluate_embeddings(options: EvaluateOptions) -> None:
     """Evaluate embeddings that were written before, in bounded memory."""
     used = ("model", "protocol", "out", "memory")
     for each in fields(options):
-        if each.name not in used and getattr(options, each.name) != each.default:
+        value = getattr(options, each.name)
+        if each.name not in used and value != each.default and value != []:
             raise ConfigError(
                 f"--{each.name.replace('_', '-')} does not go with a folder of embeddings; it was chosen "
                 "when they were made, or needs them in memory"

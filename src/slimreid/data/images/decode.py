@@ -113,7 +113,7 @@ def decode_bytes(
     return pixels
 
 
-def decode_untrusted(data: bytes, name: str, most_pixels: int = MAX_PIXELS) -> NDArray[Any]:
+def decode_untrusted(data: bytes, name: str, most_pixels: int | None = None) -> NDArray[Any]:
     """Decode the content of a file to (H, W, 3) uint8, or (H, W) as it is where it has more bits.
 
     Of several pages or frames the first is taken. Raises `DataError` with `name`.
@@ -183,7 +183,7 @@ def _decoding(path: Path | str) -> Iterator[None]:
         raise DataError(f"{path}: the image is corrupt or refused ({reason}); copy it again") from None
 
 
-def _open(file: BinaryIO, most_pixels: int = MAX_PIXELS) -> Image.Image:
+def _open(file: BinaryIO, most_pixels: int | None = None) -> Image.Image:
     image = Image.open(file, formats=FORMATS)
     _refuse_huge(*image.size, most_pixels)
     return image
@@ -194,7 +194,7 @@ def _several(image: Image.Image) -> bool:
     return bool(getattr(image, "is_animated", False)) and image.format != "MPO"
 
 
-def _decode_jpeg(data: bytes, at_least: tuple[int, int] | None, most_pixels: int = MAX_PIXELS) -> Pixels:
+def _decode_jpeg(data: bytes, at_least: tuple[int, int] | None, most_pixels: int | None = None) -> Pixels:
     height, width, space, _ = simplejpeg.decode_jpeg_header(data)
     _refuse_huge(width, height, most_pixels)
     if data.count(_JPEG_SCAN) > MAX_SCANS:
@@ -208,6 +208,7 @@ def _decode_jpeg(data: bytes, at_least: tuple[int, int] | None, most_pixels: int
     return np.asarray(simplejpeg.decode_jpeg(data, "RGB", min_height=at_least[0], min_width=at_least[1]))
 
 
-def _refuse_huge(width: int, height: int, most_pixels: int) -> None:
+def _refuse_huge(width: int, height: int, most_pixels: int | None) -> None:
+    most_pixels = most_pixels or MAX_PIXELS
     if width * height > most_pixels:
         raise ValueError(f"{width}×{height} pixels are more than the {most_pixels:,} allowed")
