@@ -32,6 +32,21 @@ _ROW_TEXTS = ("identity", "sample_group", "camera", "hash")
 """Columns of rows that are filtered by their key."""
 
 
+_QUIET = {"grpc.keepalive_time_ms": 300_000}
+"""The client's usual ping every ten seconds makes servers hang up (too_many_pings)."""
+_TRIES = 3
+
+
+def _connect(uri: str, token: str) -> MilvusClient:
+    """Connect to a server; again where a connection that it has just hung up on is in the way."""
+    for _ in range(_TRIES - 1):
+        try:
+            return MilvusClient(uri=uri, token=token, grpc_options=_QUIET)
+        except MilvusException:
+            continue
+    return MilvusClient(uri=uri, token=token, grpc_options=_QUIET)
+
+
 class Collections:
     """A connection to a server and the collections of one gallery."""
 
@@ -39,7 +54,7 @@ class Collections:
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # errors are raised, and named by us
         self.name, self.place = name, place
         with self.explained():
-            self.client = MilvusClient(uri=uri, token=token)
+            self.client = _connect(uri, token)
 
     @contextmanager
     def explained(self) -> Iterator[None]:
