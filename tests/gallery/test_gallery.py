@@ -11,9 +11,10 @@ import slimreid
 from slimreid.errors import ConfigError, DataError
 from slimreid.gallery.clusters import read_table, table_text
 from slimreid.gallery.enrolment import enrol as enrolment
-from slimreid.gallery.enrolment.sources import Labels, parse_time, show_time
+from slimreid.gallery.enrolment.sources import Labels
 from slimreid.gallery.errors import GalleryError, OtherModelError
 from slimreid.gallery.store.rows import Change, Filter, NewRow
+from slimreid.times import parse_time, show_time
 from support.files import write_csv, write_image
 from support.galleries import NAMES, ColourModel, D, write_people
 

@@ -72,7 +72,7 @@ def test_peak_counts_what_lives_at_once():
 
 def test_peak_grows_with_the_batch(model):
     small, large = profile_model(model, [1, 4], repeats=1).batches
-    assert 3 * small.peak_bytes < large.peak_bytes <= 4 * small.peak_bytes + 1024  # a few small numbers
+    assert 3 * small.peak_bytes < large.peak_bytes <= 4 * small.peak_bytes
 
 
 def test_a_profile_is_consistent(model):

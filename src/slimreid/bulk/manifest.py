@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from itertools import islice
 from pathlib import Path
 
@@ -16,9 +15,10 @@ from slimreid.bulk.images import is_url
 from slimreid.bulk.tables import IMAGE_ROWS, images_text, write_table
 from slimreid.data.manifest import PROTOCOLS, ImageRef, Protocol, Sample, find_manifest
 from slimreid.data.manifest.columns import Columns
-from slimreid.errors import DataError
+from slimreid.errors import ConfigError, DataError
 from slimreid.files import file_digest
 from slimreid.modalities import find_modality
+from slimreid.times import parse_time
 
 PARQUET = ".parquet"
 TIME = "x_time"
@@ -112,21 +112,11 @@ def _whole(image: ImageRef, root: Path) -> ImageRef:
 
 
 def seconds(text: str, row: int = 0) -> float | None:
-    """A time as seconds since 1970 (UTC where it names no zone); raises `DataError` for anything else."""
-    text = text.strip()
-    if not text:
-        return None
+    """The time of a row, see `parse_time`; raises `DataError` naming the row."""
     try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        raise DataError(
-            f"row {row}: {TIME} '{text}' is neither ISO 8601 nor seconds since 1970; correct it"
-        ) from None
-    return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
+        return parse_time(text)
+    except ConfigError as error:
+        raise DataError(f"row {row}: {TIME} {error}") from None
 
 
 def _parts(samples: Iterator[Sample], size: int) -> Iterator[list[Sample]]:

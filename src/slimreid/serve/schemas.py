@@ -56,8 +56,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from slimreid.errors import ConfigError
-from slimreid.gallery.enrolment.sources import parse_time
 from slimreid.serve.settings import Role
+from slimreid.times import parse_time
 
 LARGEST_ID = 2**40 - 1
 MOST_ITEMS = 10_000

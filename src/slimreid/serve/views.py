@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from slimreid.gallery.answers import Answer
 from slimreid.gallery.decisions import calibration as decisions
 from slimreid.gallery.decisions.rates import Estimate
-from slimreid.gallery.enrolment.sources import parse_time
 from slimreid.gallery.identification import present_bound, read_calibration
 from slimreid.gallery.store import rows as stored
 from slimreid.gallery.store.contract import Store
 from slimreid.serve import schemas
 from slimreid.serve.service import Seen
+from slimreid.times import parse_time
 
 
 def show_row(row: stored.Row) -> schemas.Row:

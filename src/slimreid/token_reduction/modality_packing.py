@@ -122,8 +122,8 @@ def pack_all(batch: int, modalities: int, device: torch.device | None = None) ->
 def pack_given(batch: int, given: Sequence[bool], device: torch.device | None = None) -> Packing:
     """Packing of a batch in which every sample has the modalities that are `given`, and no other."""
     columns = torch.tensor([m for m, there in enumerate(given) if there], dtype=torch.int64, device=device)
-    sample = torch.arange(batch, device=device).expand(len(columns), -1).reshape(-1)
-    modality = columns[:, None].expand(-1, batch).reshape(-1)
+    sample = torch.arange(batch, device=device).repeat(len(columns))
+    modality = columns[:, None].repeat(1, batch).reshape(-1)
     return Packing(sample, modality, tuple(batch if there else 0 for there in given), batch)
 
 

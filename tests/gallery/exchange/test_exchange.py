@@ -10,7 +10,7 @@ from slimreid.errors import DataError
 from slimreid.gallery.errors import GalleryError, OtherModelError
 from slimreid.gallery.exchange import transfer
 from slimreid.gallery.gallery import Gallery
-from slimreid.gallery.store.contract import CALIBRATION
+from slimreid.gallery.store.contract import CALIBRATION, whole_rows
 from slimreid.gallery.store.open import create_store, open_store
 from slimreid.gallery.store.rows import Change, Filter, RowState
 from support.galleries import make_info, make_rows, row_fields
@@ -29,7 +29,7 @@ def contents(place):
     store = open_store(place)
     rows = [
         (row_fields(new), new.thumbnail, new.feature.tobytes())
-        for chunk in store.export()
+        for chunk in whole_rows(store, Filter())
         for _, new in chunk
     ]
     found = (

@@ -10,7 +10,7 @@ import pytest
 from reference.gallery_search import best
 from slimreid.errors import DataError
 from slimreid.gallery.errors import GalleryError
-from slimreid.gallery.store.contract import CALIBRATION, GENERATION
+from slimreid.gallery.store.contract import CALIBRATION, GENERATION, whole_rows
 from slimreid.gallery.store.open import create_store, open_store
 from slimreid.gallery.store.rows import Change, Filter, RowState
 from support.galleries import NAMES, make_info, make_rows, make_similarity, row_fields
@@ -30,7 +30,7 @@ def test_rows_come_back_whole(make_store):
     assert ids == sorted(set(ids))
     np.testing.assert_array_equal(store.features(ids[::-1]), np.stack([row.feature for row in rows])[::-1])
     assert store.thumbnails(ids[:3]) == {i: row.thumbnail for i, row in zip(ids[:3], rows, strict=False)}
-    exported = [pair for chunk in store.export(chunk=5) for pair in chunk]
+    exported = [pair for chunk in whole_rows(store, Filter(), chunk=5) for pair in chunk]
     assert [number for number, _ in exported] == ids
     for (_, copy), row in zip(exported, rows, strict=True):
         assert row_fields(copy) == row_fields(row)

@@ -10,9 +10,9 @@ from slimreid.cli.options.serving import (
     TokenRevokeOptions,
 )
 from slimreid.extras import explain_missing
-from slimreid.gallery.enrolment.sources import show_time
 from slimreid.serve.settings import MEGABYTE, RequestLimits, ServiceLimits, Settings, state_folder
 from slimreid.serve.tokens import TokenFile
+from slimreid.times import show_time
 
 
 def serve(options: ServeOptions) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from pathlib import Path
 
 from slimreid.data.importing.modality_names import read_name
@@ -14,6 +13,7 @@ from slimreid.errors import ConfigError, DataError
 from slimreid.files import IMAGE_SUFFIXES, require_utf8
 from slimreid.inference.features.data import read_known
 from slimreid.inference.search import KnowsModalities, open_queries
+from slimreid.times import parse_time
 
 GROUP, TIME = "x_group", "x_time"
 """Columns of a manifest: tracklet of a sample; when it was seen (ISO 8601, or seconds since 1970)."""
@@ -131,30 +131,3 @@ def _labelled(source: Source, labels: Labels) -> Source:
         if getattr(labels, name) is not None
     }
     return replace(source, samples=[replace(sample, **given) for sample in source.samples])
-
-
-def parse_time(text: str) -> float | None:
-    """Seconds since 1970 of an ISO 8601 time (UTC unless it says otherwise) or a number; None for ''.
-
-    Raises `ConfigError` for anything else.
-    """
-    if not text:
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        raise ConfigError(
-            f"'{text}' is not a time; write 2026-03-01T14:30:00, or seconds since 1970"
-        ) from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
-
-
-def show_time(time: float | None) -> str:
-    """A time as people read it (UTC); '' for None."""
-    if time is None:
-        return ""
-    return datetime.fromtimestamp(time, timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")

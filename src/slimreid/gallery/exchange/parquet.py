@@ -13,7 +13,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from slimreid.errors import DataError
 from slimreid.files import atomic_write, refuse_existing
-from slimreid.gallery.store.contract import CALIBRATION, Store
+from slimreid.gallery.store.contract import CALIBRATION, Store, whole_rows
 from slimreid.gallery.store.rows import Filter, ModelInfo, NewRow, files_from_json, files_to_json
 
 FORMAT = 1
@@ -49,7 +49,7 @@ def write_parquet(store: Store, path: Path, which: Filter, overwrite: bool = Fal
     columns = schema(store.model, kept)
     count = 0
     with atomic_write(path) as file, pq.ParquetWriter(file, columns) as writer:
-        for chunk in store.export(which):
+        for chunk in whole_rows(store, which):
             writer.write_table(pa.table(_columns(chunk), schema=columns))
             count += len(chunk)
     return count

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slimreid.gallery.errors import GalleryError, OtherModelError
-from slimreid.gallery.store.contract import CALIBRATION, Store
+from slimreid.gallery.store.contract import CALIBRATION, Store, whole_rows
 from slimreid.gallery.store.rows import Change, Filter, ModelInfo, NewRow, whole_row
 
 
@@ -84,14 +84,14 @@ def copy_store(source: Store, target: Store, by: str) -> Transferred:
     """
     check_same_model(target, source.model, source.place)
     kept = {name: text for name, text in source.settings().items() if name == CALIBRATION}
-    chunks = ([row for _, row in chunk] for chunk in source.export(Filter()))
+    chunks = ([row for _, row in chunk] for chunk in whole_rows(source, Filter()))
     done = take_in(target, chunks, "copy", by, kept)
     _compare(source, target)
     return done
 
 
 def _compare(source: Store, target: Store) -> None:
-    for chunk in source.export(Filter()):
+    for chunk in whole_rows(source, Filter()):
         hashes = [row.hash for _, row in chunk if row.hash]
         there = {row.hash: row for row in target.rows(Filter(hashes=hashes))} if hashes else {}
         found = [there[row.hash].id for _, row in chunk if row.hash in there]

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from slimreid.gallery.store.rows import Change, Filter, Floats, Found, Ints, LogEntry, ModelInfo, NewRow, Row
+from slimreid.gallery.store.rows import (
+    Change,
+    Filter,
+    Floats,
+    Found,
+    Ints,
+    LogEntry,
+    ModelInfo,
+    NewRow,
+    Row,
+    whole_row,
+)
 from slimreid.inference.similarity import Prepared, Similarity
 
 GENERATION = "generation"
@@ -88,8 +99,18 @@ class Store(Protocol):
     def check(self) -> list[str]:
         """What is wrong with the store as a whole, every byte read; empty for nothing."""
 
-    def export(self, which: Filter = ..., chunk: int = 1024) -> Iterator[list[tuple[int, NewRow]]]:
-        """Ids and all that is needed to enrol the rows elsewhere, `chunk` at a time."""
-
     def close(self) -> None:
         """Let go of files and connections."""
+
+
+def whole_rows(store: Store, which: Filter, chunk: int = 1024) -> Iterator[list[tuple[int, NewRow]]]:
+    """Ids and all that is needed to enrol the rows of a store elsewhere, `chunk` at a time."""
+    after = 0
+    while rows := store.rows(which, chunk, after):
+        ids = [row.id for row in rows]
+        pictures, features = store.thumbnails(ids), store.features(ids)
+        yield [
+            (row.id, whole_row(row, feature, pictures.get(row.id, b"")))
+            for row, feature in zip(rows, features, strict=True)
+        ]
+        after = ids[-1]

@@ -13,12 +13,13 @@ from slimreid.files import check_writable
 from slimreid.gallery.answers import Answer
 from slimreid.gallery.decisions.calibration import Calibration
 from slimreid.gallery.decisions.rates import Estimate
-from slimreid.gallery.enrolment.sources import Labels, open_source, show_time
+from slimreid.gallery.enrolment.sources import Labels, open_source
 from slimreid.gallery.gallery import Gallery
 from slimreid.gallery.identification import Identification
 from slimreid.gallery.queries import Query
 from slimreid.inference.load import LoadedModel
 from slimreid.inference.search import open_queries
+from slimreid.times import show_time
 
 
 def search(options: GallerySearchOptions) -> None:

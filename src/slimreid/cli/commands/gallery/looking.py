@@ -7,8 +7,8 @@ from slimreid.cli.commands.gallery.opening import open_gallery, print_json, row_
 from slimreid.cli.console import console, say, table
 from slimreid.cli.options.gallery import GalleryCheckOptions, GalleryListOptions, LogOptions, RowsOptions
 from slimreid.gallery.answers import row_to_dict
-from slimreid.gallery.enrolment.sources import show_time
 from slimreid.gallery.store.rows import LogEntry, Row
+from slimreid.times import show_time
 
 SHOWN = 200
 """Rows of a table that are shown."""

@@ -13,10 +13,11 @@ from slimreid.cli.options.gallery import CreateOptions, EnrolOptions, ReembedOpt
 from slimreid.devices import choose_device
 from slimreid.errors import DataError
 from slimreid.gallery.concerns import Concern
-from slimreid.gallery.enrolment.sources import Labels, Source, open_source, parse_time
+from slimreid.gallery.enrolment.sources import Labels, Source, open_source
 from slimreid.gallery.gallery import Gallery
 from slimreid.inference.load import load
 from slimreid.inference.search import KnowsModalities, canonical_of
+from slimreid.times import parse_time
 
 SHOWN = 10
 """Lines of a list that are shown."""

@@ -7,11 +7,11 @@ import json
 from slimreid.cli.options.gallery import GalleryOptions, ModelOptions, RowOptions
 from slimreid.devices import choose_device
 from slimreid.errors import ConfigError
-from slimreid.gallery.enrolment.sources import parse_time
 from slimreid.gallery.gallery import Gallery
 from slimreid.gallery.store.rows import Filter
 from slimreid.inference.load import LoadedModel, load
 from slimreid.modalities import parse_subset
+from slimreid.times import parse_time
 
 
 def open_gallery(options: GalleryOptions) -> Gallery:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -26,9 +26,7 @@ from slimreid.gallery.store.rows import (
     Ints,
     LogEntry,
     ModelInfo,
-    NewRow,
     Row,
-    whole_row,
 )
 from slimreid.inference.similarity import Prepared, Similarity
 
@@ -253,18 +251,6 @@ class MilvusStore:
                 if not np.isfinite(feature).all():
                     faults.append(f"the feature of row {row.id} is not a number")
         return faults
-
-    def export(self, which: Filter = ALL, chunk: int = 1024) -> Iterator[list[tuple[int, NewRow]]]:
-        """Ids and all that is needed to enrol the rows elsewhere."""
-        after = 0
-        while rows := self.rows(which, chunk, after):
-            ids = [row.id for row in rows]
-            pictures, features = self.thumbnails(ids), self.features(ids)
-            yield [
-                (row.id, whole_row(row, feature, pictures.get(row.id, b"")))
-                for row, feature in zip(rows, features, strict=True)
-            ]
-            after = ids[-1]
 
     def close(self) -> None:
         """End the connection."""

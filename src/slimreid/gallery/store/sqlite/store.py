@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,9 +20,7 @@ from slimreid.gallery.store.rows import (
     Ints,
     LogEntry,
     ModelInfo,
-    NewRow,
     Row,
-    whole_row,
 )
 from slimreid.gallery.store.sqlite import changes, forgetting
 from slimreid.gallery.store.sqlite.connection import connect, explained, transaction
@@ -246,18 +244,6 @@ class SqliteStore:
             except GalleryError as error:
                 faults.append(str(error))
         return faults
-
-    def export(self, which: Filter = ALL, chunk: int = 1024) -> Iterator[list[tuple[int, NewRow]]]:
-        """Ids and all that is needed to enrol the rows elsewhere."""
-        after = 0
-        while rows := self.rows(which, chunk, after):
-            ids = [row.id for row in rows]
-            pictures, features = self.thumbnails(ids), self.features(ids)
-            yield [
-                (row.id, whole_row(row, feature, pictures.get(row.id, b"")))
-                for row, feature in zip(rows, features, strict=True)
-            ]
-            after = ids[-1]
 
     def close(self) -> None:
         """Let go of the file."""
