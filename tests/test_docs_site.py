@@ -65,7 +65,9 @@ def test_search_works_from_disk(site, browser_page):
         "request", lambda r: None if r.url.startswith(("file:", "data:", "about:")) else outside.append(r.url)
     )
     page.goto((site / "index.html").as_uri())
-    page.locator(".md-search__input").press_sequentially("re-ranking")
+    page.locator(".md-search__input").press_sequentially(
+        "bootstrap"
+    )  # the search itself complains of a query that ends in a hyphen
     page.wait_for_selector(".md-search-result__item", timeout=20_000)
     links = page.eval_on_selector_all(".md-search-result__link", "links => links.map(link => link.href)")
     assert any("evaluation.html" in link for link in links)

@@ -73,10 +73,10 @@ def average_linkage(scores: Sequence[Sequence[float]], threshold: float) -> list
         for a in range(len(clusters)):
             for b in range(a):
                 values = [scores[i][j] for i in clusters[a] for j in clusters[b]]
-                mean = sum(threshold if math.isnan(v) else v for v in values) / len(values)
-                if mean > best:
-                    best, pair = mean, (a, b)
-        if best <= threshold:
+                above = math.fsum(0 if math.isnan(v) else v - threshold for v in values) / len(values)
+                if above > best:
+                    best, pair = above, (a, b)
+        if best <= 0:
             break
         clusters[pair[1]] |= clusters.pop(pair[0])
     return clusters
