@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reference.identification import average_linkage
@@ -21,6 +21,8 @@ def as_sets(labels: np.ndarray) -> set[frozenset[int]]:
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 1000), threshold=st.sampled_from([0.1, 0.3, 0.5, 0.7]))
+@example(seed=380, threshold=0.3)  # averages that are exactly the threshold
+@example(seed=825, threshold=0.3)
 def test_equals_plain_average_linkage(seed: int, threshold: float) -> None:
     rng = np.random.default_rng(seed)
     rows = crowd(4, 4, noise=1.0, seed=seed)

@@ -114,14 +114,12 @@ def _small_parts(members: Ints, pairs: _Pairs) -> Iterator[Ints]:
 
 def _average_linkage(similarity: Similarity, rows: Prepared, threshold: float) -> Ints:
     """For each of m rows (m,) the place of the first one of its cluster."""
-    scores = similarity.scores(rows, rows).astype(np.float64)
-    gap = np.where(np.isnan(scores), threshold, scores)
-    distance = gap.max() - gap
-    np.fill_diagonal(distance, 0)
+    above = similarity.scores(rows, rows).astype(np.float64) - threshold
+    above[np.isnan(above)] = 0  # exactly the threshold, and so is every average of such pairs
     model = AgglomerativeClustering(
-        n_clusters=None, metric="precomputed", linkage="average", distance_threshold=gap.max() - threshold
+        n_clusters=None, metric="precomputed", linkage="average", distance_threshold=0
     )
-    label = model.fit_predict((distance + distance.T) / 2)
+    label = model.fit_predict(-(above + above.T) / 2)
     first: NDArray[np.int64] = np.unique(label, return_index=True)[1][label]
     return first
 
