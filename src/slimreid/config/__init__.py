@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from slimreid.config.data import BatchConfig, DataConfig, TransformConfig
+from slimreid.config.data import BatchConfig, DataConfig, DegradeConfig, TransformConfig
 from slimreid.config.model import ModelConfig
 from slimreid.config.training import LossConfig, OptimConfig, TrainConfig
 from slimreid.errors import ConfigError
@@ -16,6 +16,7 @@ __all__ = [
     "BatchConfig",
     "Config",
     "DataConfig",
+    "DegradeConfig",
     "LossConfig",
     "ModelConfig",
     "OptimConfig",

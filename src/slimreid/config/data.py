@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
+from slimreid.config.choices import check_range
 from slimreid.errors import ConfigError
 from slimreid.modalities import declare, find_modality
 
@@ -48,6 +49,39 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
+class DegradeConfig:
+    """How often a training image is made worse, as other cameras and weathers do; 0 = never."""
+
+    colour_cast: float = 0.0
+    """Probability of a gain of 0.75 to 1.33 per channel, for colour images only."""
+    grey: float = 0.0
+    """Probability of removing the colour."""
+    exposure: float = 0.0
+    """Probability of another exposure: gain 0.25 to 1.4, gamma 0.7 to 1.5, contrast 0.5 to 1.3."""
+    blur: float = 0.0
+    """Probability of a Gaussian blur with a standard deviation of 0.4 to 2 % of the width."""
+    resolution: float = 0.0
+    """Probability of shrinking to 0.15 to 0.5 of the size and back."""
+    compression: float = 0.0
+    """Probability of JPEG compression of quality 8 to 50 at 0.4 to 0.8 of the size."""
+    noise: float = 0.0
+    """Probability of adding noise with a standard deviation of 3 to 20 grey levels."""
+    zoom: float = 0.0
+    """Probability of another framing: height and width each 0.75 to 1.15 of the original, anywhere."""
+    style: float = 0.0
+    """Probability of taking mean and deviation of the channels in part from another sample of the batch."""
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            check_range(f"transforms.degrade.{item.name}", getattr(self, item.name), 0, 1)
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is to be done."""
+        return any(getattr(self, item.name) for item in fields(self))
+
+
+@dataclass(frozen=True)
 class TransformConfig:
     """How images become tensors, in training and in test."""
 
@@ -79,8 +113,10 @@ class TransformConfig:
     """Smallest and largest height-to-width ratio of the erased rectangle."""
     colour_jitter: float = 0.0
     """Strength of random brightness, contrast and saturation, for colour images only; 0 = off."""
-    modality_dropout: float = 0.0
-    """Probability of dropping each modality in training; one always stays."""
+    degrade: DegradeConfig = field(default_factory=DegradeConfig)
+    """Degradations of training images, so that a model copes with other cameras."""
+    modality_dropout: float | dict[str, float] = 0.0
+    """Probability of dropping each modality in training, or {modality: probability}; one always stays."""
     dropout_unit: Literal["batch", "sample"] = "batch"
     """Drop modalities for a whole batch, or sample by sample."""
 
@@ -88,13 +124,10 @@ class TransformConfig:
         for name in ("height", "width"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"transforms.{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("flip", "erase", "modality_dropout", "colour_jitter"):
+        for name in ("flip", "erase", "colour_jitter"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"transforms.{name} must be in [0, 1], not {getattr(self, name)}")
-        if self.modality_dropout == 1:
-            raise ConfigError(
-                "transforms.modality_dropout must be below 1: nothing would be left to learn from"
-            )
+        self._check_dropout()
         if self.std <= 0:
             raise ConfigError(f"transforms.std must be positive, not {self.std}")
         if not 0 <= self.pad < min(self.size):
@@ -105,6 +138,31 @@ class TransformConfig:
                 raise ConfigError(
                     f"transforms.{name} must be (low, high) with 0 < low <= high, not {(low, high)}"
                 )
+
+    def _check_dropout(self) -> None:
+        """Raise `ConfigError` unless every probability of modality dropout is in [0, 1)."""
+        dropout = self.modality_dropout
+        if isinstance(dropout, dict):
+            dropout = {find_modality(name) or name: p for name, p in dropout.items()}
+            object.__setattr__(self, "modality_dropout", dropout)
+        shares = dropout if isinstance(dropout, dict) else {"": dropout}
+        for name, share in shares.items():
+            key = f"transforms.modality_dropout.{name}".rstrip(".")
+            if not 0 <= share <= 1:
+                raise ConfigError(f"{key} must be in [0, 1], not {share}")
+            if share == 1:
+                raise ConfigError(f"{key} must be below 1: nothing would be left to learn from")
+
+    def dropout_of(self, modality: str) -> float:
+        """Probability of dropping a modality in training."""
+        dropout = self.modality_dropout
+        return dropout.get(modality, 0.0) if isinstance(dropout, dict) else dropout
+
+    @property
+    def drops_modalities(self) -> bool:
+        """Whether any modality is dropped in training."""
+        dropout = self.modality_dropout
+        return any(dropout.values()) if isinstance(dropout, dict) else dropout > 0
 
     @property
     def size(self) -> tuple[int, int]:

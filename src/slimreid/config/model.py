@@ -58,8 +58,8 @@ class ReIDOptions:
     """Weight of the losses of the original branch (the global features)."""
     fusion_weight: float = 1.0
     """Weight of the losses of the second branch."""
-    heads: Literal["direct", "split"] = "direct"
-    """Classify the joint feature, or each modality's on its own."""
+    heads: Literal["direct", "split", "split_all"] = "direct"
+    """Classify joint features, each modality's global one (split), or that of both branches (split_all)."""
     moe_heads: int = 4
     """Heads of the mixture of experts (hdm_atmoe)."""
     missing: Literal["skip", "zeros"] = "skip"
@@ -86,6 +86,11 @@ class ReIDOptions:
             raise ConfigError(
                 "model.reduction 'after_backbone' makes tokens for the second branch, and model.fusion is "
                 "'none'; use fusion 'mean', or reduction 'none' or 'in_backbone'"
+            )
+        if self.heads == "split_all" and self.fusion not in ("none", "mean"):
+            raise ConfigError(
+                f"model.heads 'split_all' needs a second branch with a block per modality, and fusion "
+                f"'{self.fusion}' mixes them; use fusion 'mean', or heads 'split'"
             )
         for name in ("after_backbone", "in_backbone"):
             changed = _changed(getattr(self, name))

@@ -52,7 +52,9 @@ def parse_value(text: str, kind: Any, key: str) -> Any:
         raise ConfigError(f"{key} is left empty; give a value or leave it out")
     if "\0" in text:
         raise ConfigError(f"{key}: {_shown(text)} holds a NUL character")
-    if any(member in (str, Path, bool, int, float) or get_origin(member) is Literal for member in members):
+    is_table = text.startswith("{") and any(get_origin(member) is dict for member in members)
+    plain = (member in (str, Path, bool, int, float) or get_origin(member) is Literal for member in members)
+    if any(plain) and not is_table:
         return check_value(_TRUTH.get(text, text) if bool in members else text, kind, key)
     if text in NONE_WORDS:
         return check_value(None, kind, key)

@@ -72,14 +72,17 @@ def _draw(seed: int, identity: str) -> bytes:
 def split_flat(manifest: Manifest, train: str | None, test: str | None, query_every: int = 3) -> Manifest:
     """Divide a source without splits by ranges of its sorted identities, e.g. `0:150` and `600:700`.
 
-    Every `query_every`-th test image (in order) becomes a query, the others the gallery; identities in
-    neither range are left out, and a range may be None. Raises `ConfigError` for bad or overlapping ranges.
+    Several ranges are joined by commas: `0:600,700:751`. Every `query_every`-th test image (in order) becomes
+    a query, the others the gallery; identities in neither range are left out, and a range may be None.
+    Raises `ConfigError` for bad or overlapping ranges.
     """
     if query_every < 2:
         raise ConfigError(f"query_every must be at least 2, not {query_every}")
     names = sorted({s.identity for s in manifest.samples}, key=natural_key)
-    ranges = (_range(key, text, len(names)) for key, text in (("train", train), ("test", test)))
-    for_train, for_test = (set(names[r.start : r.stop]) for r in ranges)
+    for_train, for_test = (
+        {name for part in (text or "0:0").split(",") for name in names[_range(key, part, len(names))]}
+        for key, text in (("train", train), ("test", test))
+    )
     if for_train & for_test:
         raise ConfigError(f"train_identities {train} and test_identities {test} overlap")
     samples: list[Sample] = []
@@ -114,9 +117,7 @@ def map_cameras(manifest: Manifest, rules: Sequence[str]) -> Manifest:
     return manifest.with_samples(replace(s, camera=names[s.camera]) for s in manifest.samples)
 
 
-def _range(key: str, text: str | None, count: int) -> range:
-    if text is None:
-        return range(0)
+def _range(key: str, text: str, count: int) -> slice:
     start, colon, stop = text.partition(":")
     try:
         first, last = int(start or 0), int(stop) if stop else count
@@ -126,4 +127,4 @@ def _range(key: str, text: str | None, count: int) -> range:
         raise ConfigError(f"{key}_identities must be START:STOP, for example 0:150, not '{text}'")
     if last > count:
         raise DataError(f"{key}_identities {text}: the source has only {count} identities")
-    return range(first, last)
+    return slice(first, last)

@@ -76,11 +76,10 @@ class ReIDModel(nn.Module):
             self.moe = ATMoE(C, blocks, options.moe_heads) if options.fusion == "hdm_atmoe" else None
         self.sizes = {ORIGINAL: len(names) * C, **({self.second: blocks * C} if self.second else {})}
         """Channels of each feature."""
-        widths = dict(self.sizes)
-        if options.heads == "split":
-            widths = {f"{ORIGINAL}.{m}": C for m in names} | {
-                n: w for n, w in widths.items() if n != ORIGINAL
-            }
+        split = {"direct": (), "split": (ORIGINAL,), "split_all": (ORIGINAL, self.second)}[options.heads]
+        widths: dict[str, int] = {}
+        for branch, width in self.sizes.items():
+            widths |= {f"{branch}.{m}": C for m in names} if branch in split else {branch: width}
         self.heads = HeadSet(widths, num_classes)
         self.head_names = self.heads.names
         self.sizes[BOTH] = sum(self.sizes.values())
@@ -137,16 +136,18 @@ class ReIDModel(nn.Module):
                 "BatchNorm; call model.eval() to embed"
             )
         output = ReIDOutput({ORIGINAL: self._feature(ORIGINAL, blocks, there)}, present=there)
+        branches = {ORIGINAL: blocks}
         reduced = self._reduce(encoded, globals_, packing, generator)
         if self.second:
             second, some = self._fuse(encoded.patches, reduced, globals_, packing, exists)
             output.features[self.second] = self._feature(self.second, second, some)
+            branches[self.second] = second
         if reduced is not None:
             output.ratio_loss = self._ratio_loss(reduced)
             output.reduced = reduced.unpack(packing) if with_reduced else None
         output.features[BOTH] = torch.cat(list(output.features.values()), dim=1)
         if self.training:
-            self._classify(output, blocks, there)
+            self._classify(output, branches, there)
         return output
 
     def _joined(self, blocks: Tensor, exists: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -244,14 +245,14 @@ class ReIDModel(nn.Module):
             blocks, exists, normalise=self.options.missing == "skip", missing_fill_scale=weight
         )
 
-    def _classify(self, output: ReIDOutput, blocks: Tensor, exists: Tensor | None) -> None:
-        """Run every head on its feature."""
+    def _classify(self, output: ReIDOutput, branches: Mapping[str, Tensor], exists: Tensor | None) -> None:
+        """Run every head on its feature; `branches` have the blocks (B, S, D) of each."""
         for name in self.head_names:
             branch, _, modality = name.partition(".")
             feature, valid = output.features[branch], None
             if modality:
                 m = self.modalities.index(modality)
-                feature, valid = blocks[:, m], None if exists is None else exists[:, m]
+                feature, valid = branches[branch][:, m], None if exists is None else exists[:, m]
             if valid is not None:
                 output.valid[name] = valid
                 if int(valid.sum()) < 2:  # a BatchNorm needs two rows: this head sits the step out

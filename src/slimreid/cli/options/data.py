@@ -64,9 +64,9 @@ class ImportOptions:
     val_identities: float = 0.1
     """Share of the training identities held out for validation; 0 = none."""
     train_identities: str | None = None
-    """For a source without splits: range of sorted identities to train on, e.g. 0:150."""
+    """For a source without splits: ranges of sorted identities to train on, e.g. 0:150 or 0:600,700:751."""
     test_identities: str | None = None
-    """For a source without splits: range of sorted identities to test on, e.g. 600:700."""
+    """For a source without splits: ranges of sorted identities to test on, e.g. 600:700."""
     query_every: int = 3
     """With --test-identities: every n-th test image becomes a query."""
     split: Split | None = None

@@ -22,17 +22,17 @@ def drop_from_batch(batch: ModalBatch, config: TransformConfig, seed: int, step:
     What is left out follows from (seed, step) alone, so it is the same in all processes and after a resume.
     Dropout of single samples is not done here: it is part of their augmentation.
     """
-    if not config.modality_dropout or config.dropout_unit != "batch":
+    if not config.drops_modalities or config.dropout_unit != "batch":
         return batch
-    return batch_dropout(batch, config.modality_dropout, np.random.default_rng([seed, step, _PURPOSE]))
+    return batch_dropout(batch, config, np.random.default_rng([seed, step, _PURPOSE]))
 
 
-def batch_dropout(batch: ModalBatch, probability: float, rng: Rng) -> ModalBatch:
-    """Leave each modality out of all samples with `probability`; one always stays.
+def batch_dropout(batch: ModalBatch, config: TransformConfig, rng: Rng) -> ModalBatch:
+    """Leave each modality out of all samples with its probability; one always stays.
 
     A sample that has none of those that stay keeps what it has.
     """
-    stay = draw_dropout(batch.modalities, probability, rng)
+    stay = draw_dropout(batch.modalities, config, rng)
     if len(stay) == len(batch.modalities):
         return batch
     kept = torch.tensor([name in stay for name in batch.modalities], device=batch.present.device)

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slimreid.config import TransformConfig
+from slimreid.data.augment.degrade import degrade, draw_frame, reframe
 from slimreid.data.images.normalise import normalise
 from slimreid.data.images.window import Pixels
 from slimreid.modalities import describe
@@ -66,13 +67,14 @@ def draw_rectangle(config: TransformConfig, rng: Rng) -> Rectangle | None:
     return None
 
 
-def draw_dropout(present: Sequence[str], probability: float, rng: Rng) -> tuple[str, ...]:
-    """The modalities that stay: each is dropped with `probability`, but one always stays."""
-    if probability == 0 or len(present) == 1:
+def draw_dropout(present: Sequence[str], config: TransformConfig, rng: Rng) -> tuple[str, ...]:
+    """The modalities that stay: each is dropped with its probability, but one always stays."""
+    if not config.drops_modalities or len(present) == 1:
         return tuple(present)
     draws = rng.random(len(present))
-    stay = tuple(name for name, draw in zip(present, draws, strict=True) if draw >= probability)
-    return stay or (present[int(draws.argmax())],)
+    spare = draws - np.array([config.dropout_of(name) for name in present])
+    stay = tuple(name for name, left in zip(present, spare, strict=True) if left >= 0)
+    return stay or (present[int(spare.argmax())],)
 
 
 def jitter_colour(image: Tensor, strength: float, rng: Rng) -> Tensor:
@@ -117,9 +119,10 @@ class TrainTransform:
         config = self.config
         stay = tuple(images)
         if config.dropout_unit == "sample":  # that of a whole batch comes later
-            stay = draw_dropout(stay, config.modality_dropout, rng)
+            stay = draw_dropout(stay, config, rng)
         geometry = draw_geometry(config, rng)
         rectangle = draw_rectangle(config, rng) if config.share_erase else None
+        frame = draw_frame(config.degrade, rng)
         result = {}
         for name, image in images.items():
             if not config.share_geometry:
@@ -130,6 +133,8 @@ class TrainTransform:
                 continue
             if config.colour_jitter and describe(name).colour:
                 image = jitter_colour(image, config.colour_jitter, rng)
+            if config.degrade.any:
+                image = degrade(reframe(image, frame), config.degrade, rng, describe(name).colour)
             placed = apply_geometry(image, geometry, config.pad)
             x = torch.from_numpy(normalise(placed.numpy(), config.mean, config.std))
             if rectangle is not None:
