@@ -40,6 +40,9 @@ HOST_RECIPES = [f"{dataset}/{method}" for dataset in HOST for method in METHODS 
 MARKET_RECIPES = [f"{d}/{m}" for d in ("market1501", "market1501_sim") for m in ("baseline", "sdtps")]
 SLIM_RECIPES = [f"{dataset}/slim" for dataset in (*HOST, "market1501", "market1501_sim", "synthetic")]
 SYNTHETIC_RECIPES = [f"synthetic/{method}" for method in ("baseline", "demo", "sdtps")]
+PEOPLE_RECIPES = ["people/full", "people/slim"]
+"""The two stages of the model that ships; they share nothing with the recipes of a dataset."""
+OF_DATASETS = [name for name in SHIPPED if name not in PEOPLE_RECIPES]
 SECOND = ("reduction", "after_backbone", "in_backbone", "fusion", "moe_heads")
 """Options of the model in which the recipes of a dataset may differ."""
 
@@ -50,10 +53,11 @@ def recipe(name: str) -> Config:
 
 
 def test_exactly_the_promised_recipes_are_shipped():
-    assert sorted(HOST_RECIPES + MARKET_RECIPES + SYNTHETIC_RECIPES + SLIM_RECIPES) == SHIPPED
+    assert sorted(HOST_RECIPES + MARKET_RECIPES + SYNTHETIC_RECIPES + SLIM_RECIPES) == OF_DATASETS
+    assert sorted({*OF_DATASETS, *PEOPLE_RECIPES}) == SHIPPED
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", OF_DATASETS)
 def test_every_recipe_names_its_method_and_its_manifest(name):
     dataset, method = name.split("/")
     config = recipe(name)
@@ -146,7 +150,15 @@ def test_synthetic_recipes_train_the_nano_model_from_scratch_on_a_cpu(name):
     assert (config.batch.num_ids, config.batch.num_instances) == (8, 4)
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+def test_the_second_stage_of_people_tiny_differs_from_the_first_in_token_reduction():
+    first, second = (recipe(name) for name in PEOPLE_RECIPES)
+    assert (first.model.reduction, second.model.reduction) == ("none", "in_backbone")
+    assert replace(second.model, reduction="none", in_backbone=first.model.in_backbone) == first.model
+    assert (first.transforms, first.batch, first.data) == (second.transforms, second.batch, second.data)
+    assert first.train.select_on == second.train.select_on == "last", "nothing is chosen on the test set"
+
+
+@pytest.mark.parametrize("name", OF_DATASETS)
 def test_recipes_of_a_dataset_differ_in_the_second_branch_only(name):
     other, mine = recipe(f"{name.split('/')[0]}/baseline"), recipe(name)
     second = {name: getattr(other.model, name) for name in SECOND}
@@ -169,9 +181,9 @@ def test_every_recipe_builds_its_model_and_optimizer(name):
     with torch.device("meta"):  # sizes only, no weights
         model = build_model(config.model, config.transforms.size, modalities, 20, 4)
     assert set(model.branch_weights) == {"original", *([model.second] if model.second else [])}
-    assert len(model.head_names) == (len(modalities) if config.model.heads == "split" else 1) + bool(
-        model.second
-    )
+    heads, second, M = config.model.heads, bool(model.second), len(modalities)
+    counts = {"direct": 1 + second, "split": M + second, "split_all": M * (1 + second)}
+    assert len(model.head_names) == counts[heads]
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     groups = make_optimizer(model, config.optim).param_groups
     assert sum(p.numel() for group in groups for p in group["params"]) == trainable

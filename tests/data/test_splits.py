@@ -64,6 +64,8 @@ def test_flat_source_is_divided_by_sorted_identities():
     assert {s.identity for s in manifest.select("train")} == {"0", "1", "2", "3"}
     assert {s.identity for s in manifest.samples if s.split != "train"} == {"10", "11"}
     assert (len(manifest.select("query")), len(manifest.select("gallery"))) == (2, 4)
+    several = split_flat(make(12, cameras=3, images=1), "0:2,11:", "5:6")
+    assert {s.identity for s in several.select("train")} == {"0", "1", "11"}
 
 
 @pytest.mark.parametrize(
@@ -73,6 +75,8 @@ def test_flat_source_is_divided_by_sorted_identities():
         ("4", "5:6", ConfigError),
         ("a:b", "5:6", ConfigError),
         ("0:4", "9:99", DataError),
+        ("0:2,4:6", "5:7", ConfigError),
+        ("0:2,", "5:7", ConfigError),
     ],
 )
 def test_bad_ranges(train, test, error):

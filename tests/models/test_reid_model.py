@@ -193,6 +193,23 @@ def test_heads_of_absent_modalities_ignore_those_rows(heads):
         assert out.logits["original"].isfinite().all()
 
 
+def test_split_heads_of_both_branches_see_each_modality_alone():
+    """A modality's neck learns from the rows that have it, not from what fills the gap in others."""
+    model = make(heads="split_all", reduction="none", fusion="mean", neck_feature="after").train()
+    present = torch.tensor(
+        [[True, True, False], [True, True, False], [True, False, False], [True, False, False]]
+    )
+    out = model(images(), cameras(), present)
+    assert list(out.logits) == ["original.rgb", "original.nir", "fused.rgb", "fused.nir"], "tir sits out"
+    pooled = model.backbone(images()["nir"][:2], cameras()[:2]).patches.mean(1)
+    assert_close(out.head_features["fused.nir"][:2], pooled)
+    neck = model.heads.head("fused.nir").neck
+    assert_close(neck.running_mean, 0.1 * pooled.mean(0).detach())
+    assert out.logits["fused.nir"][2:].abs().max() == 0
+    with pytest.raises(ConfigError, match="split_all"):
+        make(heads="split_all", reduction="none", fusion="hdm")
+
+
 def test_unknown_cameras_get_the_mean_with_one_warning():
     model = make().eval()
     x = images(2)

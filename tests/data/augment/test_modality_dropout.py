@@ -15,6 +15,7 @@ from slimreid.data.augment.modality_dropout import batch_dropout, drop_from_batc
 from slimreid.data.augment.transforms import draw_dropout
 from slimreid.data.batches import ModalBatch
 from slimreid.data.loader import train_loader
+from slimreid.errors import ConfigError
 from support.runs import make_config
 
 NAMES = ("rgb", "nir", "tir")
@@ -66,8 +67,8 @@ rows = st.lists(st.booleans(), min_size=3, max_size=3).filter(any)
 @given(st.lists(rows, min_size=1, max_size=5), st.floats(0, 0.99), st.integers(0, 2**31))
 def test_a_batch_equals_the_loops_and_keeps_its_word(gaps, probability, seed):
     batch = make_batch(gaps)
-    dropped = batch_dropout(batch, probability, np.random.default_rng(seed))
-    stay = draw_dropout(NAMES, probability, np.random.default_rng(seed))
+    dropped = batch_dropout(batch, config(probability), np.random.default_rng(seed))
+    stay = draw_dropout(NAMES, config(probability), np.random.default_rng(seed))
     assert dropped.present.tolist() == loops(gaps, NAMES, stay)
     assert bool(dropped.present.any(1).all()), "every sample keeps something"
     assert not (dropped.present & ~batch.present).any(), "nothing is added"
@@ -83,7 +84,7 @@ def test_a_batch_equals_the_loops_and_keeps_its_word(gaps, probability, seed):
 
 def test_the_batch_that_is_given_stays_as_it_is():
     batch, again = make_batch(GAPS), make_batch(GAPS)
-    dropped = [batch_dropout(batch, 0.9, np.random.default_rng(seed)) for seed in range(5)]
+    dropped = [batch_dropout(batch, config(0.9), np.random.default_rng(seed)) for seed in range(5)]
     assert any(not torch.equal(d.present, batch.present) for d in dropped)
     assert torch.equal(batch.present, again.present)
     assert all(torch.equal(batch.images[name], again.images[name]) for name in NAMES)
@@ -93,15 +94,17 @@ def test_images_that_are_not_finite_are_zeros_too():
     batch = make_batch([[1, 1, 1]])
     for image in batch.images.values():
         image.fill_(float("nan"))
-    dropped = batch_dropout(batch, 0.99, np.random.default_rng(0))
+    dropped = batch_dropout(batch, config(0.99), np.random.default_rng(0))
     absent = [name for m, name in enumerate(NAMES) if not dropped.present[0, m]]
     assert len(absent) == 2
     assert all(not dropped.images[name].any() for name in absent)
 
 
 def test_a_sample_that_would_lose_everything_keeps_what_it_has():
-    seed = next(s for s in range(99) if draw_dropout(NAMES, 0.5, np.random.default_rng(s)) == ("nir",))
-    dropped = batch_dropout(make_batch(GAPS), 0.5, np.random.default_rng(seed))
+    seed = next(
+        s for s in range(99) if draw_dropout(NAMES, config(0.5), np.random.default_rng(s)) == ("nir",)
+    )
+    dropped = batch_dropout(make_batch(GAPS), config(0.5), np.random.default_rng(seed))
     assert dropped.present.int().tolist() == [[0, 1, 0], [1, 0, 1], [0, 1, 0], [0, 0, 1], [0, 1, 0]]
 
 
@@ -114,6 +117,19 @@ def test_steps_hit_the_probability_and_one_always_stays():
     patterns, counts = found.unique(dim=0, return_counts=True)
     assert len(patterns) == 7, "every subset is seen"
     assert int(counts.min()) > 60
+
+
+def test_each_modality_has_its_own_rate():
+    batch, rates = make_batch([[1, 1, 1]]), {"visible": 0.2, "nir": 0.7}
+    found = torch.cat([drop_from_batch(batch, config(rates), 3, step).present for step in range(3000)])
+    assert found.float().mean(0).tolist() == pytest.approx([0.8, 0.3, 1.0], abs=0.03)
+    assert config(rates).dropout_of("rgb") == 0.2, "names are those of the field, however written"
+
+
+@pytest.mark.parametrize("rates", [1.5, -0.1, 1.0, {"rgb": 1.0}, {"nir": 2.0}])
+def test_rates_outside_their_range_are_refused(rates):
+    with pytest.raises(ConfigError, match="modality_dropout"):
+        config(rates)
 
 
 def test_the_draw_follows_from_seed_and_step_alone():

@@ -102,14 +102,14 @@ def test_probabilities_are_kept():
 
 def test_dropout_leaves_at_least_one_and_hits_its_rate():
     rng = np.random.default_rng(0)
-    stays = [draw_dropout(NAMES, 0.4, rng) for _ in range(3000)]
+    stays = [draw_dropout(NAMES, config(modality_dropout=0.4), rng) for _ in range(3000)]
     assert min(len(s) for s in stays) == 1
     full = sum(len(s) == 3 for s in stays) / 3000
     assert full == pytest.approx(0.6**3, abs=0.03)
     for name in NAMES:
         kept = sum(name in s for s in stays) / 3000
         assert kept == pytest.approx(0.6 + 0.4**3 / 3, abs=0.03)
-    assert draw_dropout(("tir",), 0.9, rng) == ("tir",)
+    assert draw_dropout(("tir",), config(modality_dropout=0.9), rng) == ("tir",)
 
 
 def test_dropout_does_not_change_what_the_others_look_like():

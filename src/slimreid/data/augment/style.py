@@ -30,7 +30,8 @@ def mix_styles(batch: ModalBatch, config: TransformConfig, seed: int, step: int)
     B = len(batch)
     partner = torch.from_numpy(rng.permutation(B))
     own = torch.from_numpy(rng.beta(_CONCENTRATION, _CONCENTRATION, size=B).astype(np.float32))
-    own = torch.where(torch.from_numpy(rng.random(B) < probability), own, torch.ones(B))
+    mixes = torch.from_numpy(rng.random(B) < probability) & (partner != torch.arange(B))
+    own = torch.where(mixes, own, torch.ones(B))
     images = {}
     for m, (name, image) in enumerate(batch.images.items()):
         both = (batch.present[:, m] & batch.present[partner.to(batch.present.device), m]).cpu()
