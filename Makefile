@@ -8,10 +8,10 @@ DEV := $(VENV)/.installed-dev
 OUT ?= quickstart
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint docs quickstart bench experiments format clean system
+.PHONY: help test lint docs quickstart bench experiments people-tiny format clean system
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing; install Python 3.10 or newer"; exit 1; }
@@ -56,6 +56,9 @@ experiments: $(INSTALLED) ## Run every experiment of docs/results.md, as far as 
 	@$(BIN)/python research/run.py $(ARGS)
 	@case '$(ARGS)' in '') $(BIN)/python research/old_mask.py;; esac
 	@$(BIN)/python research/tables.py
+
+people-tiny: $(INSTALLED) ## Train the model that ships: MARKET=Market-1501's images, WEIGHTS=ImageNet weights of timm (hours; resumable)
+	@$(BIN)/python research/people_tiny.py '$(MARKET)' '$(WEIGHTS)'
 
 clean: ## Remove the virtual environment and everything generated
 	@rm -rf $(VENV) $(OUT) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
