@@ -12,9 +12,8 @@ from safetensors.torch import save_file
 import slimreid
 from slimreid.config import Config
 from slimreid.inference.load import LoadedModel
-from slimreid.inference.model_card import ModelCard
+from slimreid.inference.model_card import ModelCard, checksum
 from slimreid.inference.model_file import write_model
-from slimreid.inference.model_header import checksum
 from slimreid.inference.trained_model import build_from_card
 from support.runs import NAMES, make_config
 

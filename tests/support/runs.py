@@ -22,9 +22,8 @@ from slimreid.config import Config
 from slimreid.config.files import load_config
 from slimreid.data.label_encoder import LabelEncoder
 from slimreid.data.loader import open_manifest
-from slimreid.inference.model_card import ModelCard
+from slimreid.inference.model_card import MODEL_NAME, ModelCard
 from slimreid.inference.model_file import write_model
-from slimreid.inference.model_header import MODEL_NAME
 from slimreid.inference.trained_model import build_from_card
 from slimreid.runs.folder import RunFolder
 from slimreid.training.callbacks.base import Callback

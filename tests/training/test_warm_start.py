@@ -6,7 +6,7 @@ import logging
 import pytest
 import torch
 
-from slimreid.backbones.positions import resample_positions
+from slimreid.backbones.layers import resample_positions
 from slimreid.data.loader import train_loader
 from slimreid.errors import ConfigError
 from slimreid.inference.load import load

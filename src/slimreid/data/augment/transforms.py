@@ -18,8 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slimreid.config import TransformConfig
-from slimreid.data.images.normalise import normalise
-from slimreid.data.images.window import Pixels
+from slimreid.data.images.values import Pixels, normalise
 from slimreid.modalities import describe
 
 Rng = np.random.Generator
