@@ -7,6 +7,7 @@ Trains a tiny model on made-up images; a file counts when one of its functions i
 
 from __future__ import annotations
 
+import inspect
 import sys
 import tempfile
 from pathlib import Path
@@ -33,7 +34,8 @@ class CalledFiles:
 
     def _note(self, frame: FrameType, event: str, _: Any) -> None:
         name = frame.f_code.co_filename
-        if event == "call" and frame.f_code.co_name != "<module>" and name.startswith(str(PACKAGE)):
+        is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED  # bodies of modules and classes are not
+        if event == "call" and is_function and name.startswith(str(PACKAGE)):
             self.files.add(str(Path(name).relative_to(PACKAGE)))
 
     def __enter__(self) -> CalledFiles:

@@ -14,7 +14,7 @@ from slimreid.config.files import load_config
 from slimreid.data.images.decode import read_images
 from slimreid.data.manifest import Manifest
 from slimreid.data.synthetic import SynthOptions
-from slimreid.data.synthetic.world import is_world, make_world
+from slimreid.data.synthetic.generate import is_world, make_world
 from slimreid.gallery.decisions.quality import image_quality
 from slimreid.inference.features.data import ModelData, open_data
 from slimreid.inference.features.extract import Extraction, extract_features

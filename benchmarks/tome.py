@@ -17,8 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from slimreid.backbones.layers import Attention, Block, Rotary, add
-from slimreid.backbones.positions import rotate
+from slimreid.backbones.layers import Attention, Block, Rotary, add, rotate
 from slimreid.backbones.tokens import TokenState
 from slimreid.backbones.vit import ViT, ViTOutput
 from slimreid.errors import ConfigError

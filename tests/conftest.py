@@ -13,7 +13,7 @@ import pytest
 
 from support import order, skips
 from support.browser import PHONE, open_chromium, watch
-from support.files import write_csv, write_image, write_small_set
+from support.files import write_csv, write_image
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -71,8 +71,10 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def small_set(tmp_path: Path) -> Path:
-    """The small dataset in a folder of its own; its manifest."""
-    return write_small_set(tmp_path)
+    """The small dataset without validation, in a folder of its own; its manifest."""
+    from support.runs import write_set
+
+    return write_set(tmp_path, val=False)
 
 
 @pytest.fixture(scope="session")

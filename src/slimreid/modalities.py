@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from slimreid.errors import ConfigError
-from slimreid.names import nearest_names
+from slimreid.errors import ConfigError, nearest_names
 
 _NAME = re.compile(r"[a-z][a-z0-9]*")
 

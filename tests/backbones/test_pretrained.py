@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from slimreid.backbones import weight_files
-from slimreid.backbones.positions import resample_positions
+from slimreid.backbones.layers import resample_positions
 from slimreid.backbones.pretrained import (
     convert_state_dict,
     detect_family,

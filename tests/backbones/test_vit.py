@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from reference import vit as reference
-from slimreid.backbones.layers import drop_path
-from slimreid.backbones.positions import patch_coordinates, resample_positions, rotary_table, rotate
+from slimreid.backbones.layers import drop_path, patch_coordinates, resample_positions, rotary_table, rotate
 from slimreid.backbones.vit import ViT
 from slimreid.config.backbones import SIZES, ViTConfig, vit_config
 from slimreid.errors import ConfigError, ModelError, SlimReIDWarning

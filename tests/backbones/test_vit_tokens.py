@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from reference import vit as reference
-from slimreid.backbones.positions import mean_coordinates, patch_coordinates
+from slimreid.backbones.layers import mean_coordinates, patch_coordinates
 from slimreid.backbones.tokens import TokenState
 from slimreid.backbones.vit import ViT
 from slimreid.errors import ModelError

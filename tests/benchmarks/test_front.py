@@ -15,7 +15,8 @@ from slimreid.config import ModelConfig
 from slimreid.errors import ConfigError
 from slimreid.models.build import build_model
 from slimreid.profiling.cost import summarise
-from support.runs import make_config, write_random_model, write_set
+from support.models import write_random_model
+from support.runs import write_set
 
 SIZE = (64, 32)
 """Images of 8×4 patches for the small backbone."""
@@ -121,9 +122,9 @@ def runs(tmp_path_factory):
     manifest = write_set(folder / "set")
     for seed in (0, 1):
         options = (f"seed={seed}", "model.reduction=none", "model.fusion=mean")
-        write_random_model(folder / f"base-seed{seed}", make_config(manifest, *options), seed)
+        write_random_model(folder / f"base-seed{seed}", manifest, *options, seed=seed)
         options = (f"seed={seed}", "model.reduction=in_backbone")
-        write_random_model(folder / f"slim-seed{seed}", make_config(manifest, *options), seed)
+        write_random_model(folder / f"slim-seed{seed}", manifest, *options, seed=seed)
     return folder
 
 

@@ -64,6 +64,22 @@ def test_the_configuration_needs_no_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_looking_into_a_gallery_imports_neither_torch_nor_what_clusters_or_draws():
+    heavy = ("torch", "sklearn", "matplotlib", "pyarrow", "pymilvus", "onnxruntime")
+    code = (
+        f"import sys, slimreid.cli.commands.gallery.looking; print([n for n in {heavy} if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("module", ["slimreid", "slimreid.cli.app"])
+def test_the_program_runs_as_a_module(module):
+    words = [sys.executable, "-m", module, "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("slimreid ")
+
+
 def test_help_takes_at_most_0_4_seconds_of_processor_time():
     def seconds() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -15,8 +15,7 @@ from slimreid.config.token_reduction import DEMO_SDTPS
 from slimreid.modalities import DEFAULT_MODALITIES
 from slimreid.models.build import build_model
 from slimreid.training.losses import ReIDLoss
-from slimreid.training.optimizer import make_optimizer
-from slimreid.training.schedule import lr_at
+from slimreid.training.optimizer import lr_at, make_optimizer
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SHIPPED = sorted(str(path.relative_to(CONFIGS).with_suffix("")) for path in CONFIGS.rglob("*.yaml"))

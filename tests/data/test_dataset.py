@@ -1,5 +1,6 @@
 import logging
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,9 @@ from PIL import Image
 from slimreid.config import BatchConfig, Config, DataConfig, TransformConfig
 from slimreid.data.dataset import ReIDDataset
 from slimreid.data.images.cache import DiskCache
+from slimreid.data.images.decode import read_image
+from slimreid.data.images.resize import resize
+from slimreid.data.images.values import normalise
 from slimreid.data.loader import BatchLoader, eval_loader, open_manifest, train_loader
 from slimreid.data.manifest import read_manifest
 from slimreid.data.sampler import SampleKey
@@ -52,11 +56,13 @@ def test_batches_are_aligned_and_complete(small_set):
     assert batch.modalities == ("rgb", "nir", "tir")
     assert batch.images["tir"].shape == (4, 3, 24, 12)
     assert batch.present.all()
-    assert torch.equal(batch.images["rgb"], batch.images["nir"]), "the same picture in each spectrum here"
-    assert batch.identity.tolist() == [4] * 4, "test identities follow the four of training"
+    for name, path in batch.paths[0].items():
+        pixels = resize(read_image(Path(path)), (24, 12), loader.dataset.transform.mode)
+        assert torch.equal(batch.images[name][0], torch.from_numpy(normalise(pixels, 0.5, 0.5))), name
+    assert batch.identity.tolist() == [6] * 4, "test identities follow the six of training"
     assert batch.camera.tolist() == [0, 0, 1, 1]
     assert batch.scene.tolist() == [-1] * 4
-    assert batch.paths[0]["tir"].endswith("4_1_0.png")
+    assert batch.paths[0]["tir"].endswith("9_1_0.png")
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -81,7 +87,8 @@ def test_caches_change_nothing(small_set, cache):
     cached = train_loader(make_config(small_set, cache=cache))
     assert_same(plain, everything(cached))
     if cache == "ram":
-        assert len(cached.dataset.reader.cache.images) == 4 * 2 * 2 * 3
+        seen = {index for batch in plain for index in batch.index.tolist()}
+        assert len(cached.dataset.reader.cache.images) == len(seen) * 3
 
 
 def test_disk_cache_is_used_and_mends_itself(tmp_path, small_set):
@@ -178,7 +185,7 @@ def test_a_broken_file_can_be_skipped_once(small_set, workers, caplog):
     assert {len(b) for b in batches} <= {5, 6, 4}
     assert list(loader.dropped) == [6]
     assert len(caplog.records) == 1, "said once"
-    assert loader.report().startswith("1 of 16 samples dropped")
+    assert loader.report().startswith("1 of 24 samples dropped")
     assert "1_2_0.png" in loader.report()
 
 
@@ -229,7 +236,7 @@ def test_wishes_that_cannot_be_met(small_set):
     with pytest.raises(ConfigError, match=r"data\.manifest is not set"):
         open_manifest(Config())
     config = make_config(small_set)
-    with pytest.raises(ConfigError, match="more than the 4 identities"):
+    with pytest.raises(ConfigError, match="more than the 6 identities"):
         train_loader(replace(config, batch=BatchConfig(num_ids=9, num_instances=2)))
 
 
@@ -244,4 +251,4 @@ def test_ranks_share_an_epoch(small_set):
 def test_loader_knows_its_length(small_set):
     loader = train_loader(make_config(small_set))
     assert isinstance(loader, BatchLoader)
-    assert len(loader) == len(list(loader)) == 2
+    assert len(loader) == len(list(loader)) == 3

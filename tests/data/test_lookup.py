@@ -16,8 +16,8 @@ def found(manifest, text):
 
 def test_names_paths_and_numbers(small_set):
     manifest = read_manifest(small_set)
-    for text in ("5_2_1", "5_2_1.png", "nir/5_2_1.png", "tir/5_2_1", "tir\\5_2_1.png", " 5_2_1 "):
-        assert found(manifest, text) == ("query", "rgb/5_2_1.png"), text
+    for text in ("10_2_1", "10_2_1.png", "nir/10_2_1.png", "tir/10_2_1", "tir\\10_2_1.png", " 10_2_1 "):
+        assert found(manifest, text) == ("query", "rgb/10_2_1.png"), text
     assert found(manifest, "0_1_0") == ("train", "rgb/0_1_0.png")
     queries = [s.images["rgb"].path for s in manifest.select("query")]
     assert found(manifest, "7") == ("query", queries[7])
@@ -27,8 +27,8 @@ def test_names_paths_and_numbers(small_set):
 
 def test_unknown_samples_name_near_ones(small_set):
     manifest = read_manifest(small_set)
-    with pytest.raises(DataError, match=r"no sample '5_2_9' in .*; near it: 5_2_[01]"):
-        find_sample(manifest, "5_2_9")
+    with pytest.raises(DataError, match=r"no sample '10_2_9' in .*; near it: 10_2_[01]"):
+        find_sample(manifest, "10_2_9")
     with pytest.raises(DataError, match="give a file's name, the number of a query"):
         find_sample(manifest, "elephant")
     with pytest.raises(DataError, match="no 12 among the query rows; they are 0 to 11"):

@@ -20,10 +20,10 @@ from slimreid.data.synthetic import SynthOptions, generate, generate_world, rend
 from slimreid.data.synthetic.generate import MODALITY_FOLDERS, SPLIT_FOLDERS
 from slimreid.data.synthetic.objects.identity import draw_identities, family_sizes
 from slimreid.data.synthetic.objects.looks import SPECTRA
+from slimreid.data.synthetic.options import nuisances
 from slimreid.data.synthetic.render import render_sample
 from slimreid.data.synthetic.scenery.canvas import CHANNELS, PATTERNS, Coat, paint, polygon, tube
-from slimreid.data.synthetic.scenery.conditions import time_shares
-from slimreid.data.synthetic.scenery.nuisances import nuisances
+from slimreid.data.synthetic.scenery.sensor import time_shares
 from slimreid.errors import ConfigError, DataError
 
 OBJECTS = ("people", "vehicles")

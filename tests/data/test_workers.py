@@ -9,7 +9,7 @@ import time
 import pytest
 
 from slimreid.data.synthetic import SynthOptions
-from slimreid.data.synthetic.world import is_world, make_world
+from slimreid.data.synthetic.generate import is_world, make_world
 from slimreid.data.workers import worker_pool
 from slimreid.errors import DataError
 

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 import slimreid
-from slimreid.data.images.normalise import normalise
 from slimreid.data.images.resize import resize
+from slimreid.data.images.values import normalise
 from slimreid.data.manifest import read_manifest
 from slimreid.errors import ConfigError, ModelError
 from slimreid.inference.embed_dataset import embed_dataset

@@ -8,14 +8,15 @@ from PIL import Image
 from slimreid.evaluation.reports.evaluate import JSON_NAME
 from slimreid.inference.load import load
 from slimreid.runs.measure import fresh_evaluation
-from support.runs import make_config, write_random_model, write_set
+from support.models import write_random_model
+from support.runs import write_set
 
 
 @pytest.fixture
 def model(tmp_path):
     """A model with its evaluation, whose file tells whether it was written again."""
     manifest = write_set(tmp_path / "set")
-    run = write_random_model(tmp_path / "run", make_config(manifest))
+    run = write_random_model(tmp_path / "run", manifest).path.parent
     fresh_evaluation(load(run))
     os.utime(run / "evaluation" / JSON_NAME, (1, 1))
     return run, manifest
@@ -61,7 +62,7 @@ def test_images_that_changed(model):
 
 def test_other_weights(model, tmp_path):
     run, manifest = model
-    other = write_random_model(tmp_path / "other", make_config(manifest), seed=1)
+    other = write_random_model(tmp_path / "other", manifest, seed=1).path.parent
     (other / "model.safetensors").replace(run / "model.safetensors")
     assert is_made_again(run)[0]
 

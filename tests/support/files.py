@@ -1,4 +1,4 @@
-"""Small files for tests: images, tables, a clean dataset."""
+"""Small files for tests: images and tables."""
 
 from __future__ import annotations
 
@@ -22,19 +22,3 @@ def write_csv(path: Path, header: str, *rows: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
     return path
-
-
-def write_small_set(folder: Path) -> Path:
-    """A clean tri-spectral dataset of 4 training and 3 test identities in 2 cameras; its manifest."""
-    rows = []
-    for identity in range(7):
-        splits = ("train",) if identity < 4 else ("query", "gallery")
-        for camera in (1, 2):
-            for number in range(2):
-                paths = []
-                for name in ("rgb", "nir", "tir"):
-                    path = f"{name}/{identity}_{camera}_{number}.png"
-                    write_image(folder / path, (16, 32), seed=identity * 100 + camera * 10 + number)
-                    paths.append(path)
-                rows += [f"{split},{identity},{camera},,{','.join(paths)}" for split in splits]
-    return write_csv(folder / "manifest.csv", "split,identity,camera,scene,rgb,nir,tir", *rows)

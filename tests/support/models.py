@@ -10,35 +10,36 @@ import torch
 from safetensors.torch import save_file
 
 import slimreid
-from slimreid.config import Config
 from slimreid.inference.load import LoadedModel
-from slimreid.inference.model_card import ModelCard
+from slimreid.inference.model_card import ModelCard, checksum
 from slimreid.inference.model_file import write_model
-from slimreid.inference.model_header import checksum
 from slimreid.inference.trained_model import build_from_card
-from support.runs import NAMES, make_config
+from support.runs import NAMES, TRAINED, make_config
 
 
 def write_random_model(
-    folder: Path,
-    manifest: Path | None,
-    *overrides: str,
-    modalities: tuple[str, ...] = NAMES,
-    cameras: tuple[str, ...] = ("1", "2"),
-    identities: tuple[str, ...] = ("id0", "id1"),
-    select_on: str = "val",
-    seed: int = 0,
+    folder: Path, manifest: Path | None, *overrides: str, seed: int = 0, **card: Any
 ) -> LoadedModel:
-    """Write a model with weights drawn from `seed` and load it."""
-    config: Config = make_config(manifest or Path(), *overrides)
-    card = ModelCard(config, modalities, identities, cameras, epoch=3, select_on=select_on)
+    """Write a model of the small set with weights drawn from `seed`, and load it.
+
+    Nothing is left at 0 or 1 that would hide a mistake: camera embeddings, and the statistics by which
+    features before and after the neck differ. `card` changes what its file says.
+    """
+    config = make_config(manifest or Path(), *overrides)
+    facts: dict[str, Any] = {"modalities": config.data.modalities or NAMES, "identities": TRAINED}
+    facts |= {"cameras": ("1", "2"), "epoch": 3, "select_on": "val"}
+    described = ModelCard(config, **(facts | card))
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = build_from_card(card)
-        for parameter in model.parameters():  # embeddings of cameras start as zeros
+        model = build_from_card(described)
+        for parameter in model.parameters():
             if not parameter.any():
                 torch.nn.init.normal_(parameter, std=0.2)
-    write_model(folder / "model.safetensors", model.state_dict(), card)
+        for module in model.modules():
+            if isinstance(module, torch.nn.BatchNorm1d):
+                module.running_mean.normal_()
+                module.running_var.uniform_(0.5, 2.0)
+    write_model(folder / "model.safetensors", model.state_dict(), described)
     return slimreid.load(folder)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 from collections.abc import Callable
@@ -20,12 +21,6 @@ from PIL import Image
 
 from slimreid.config import Config
 from slimreid.config.files import load_config
-from slimreid.data.label_encoder import LabelEncoder
-from slimreid.data.loader import open_manifest
-from slimreid.inference.model_card import ModelCard
-from slimreid.inference.model_file import write_model
-from slimreid.inference.model_header import MODEL_NAME
-from slimreid.inference.trained_model import build_from_card
 from slimreid.runs.folder import RunFolder
 from slimreid.training.callbacks.base import Callback
 from slimreid.training.checkpoint.store import CheckpointStore, read_checkpoint
@@ -33,6 +28,8 @@ from slimreid.training.loop import train
 
 NAMES = ("rgb", "nir", "tir")
 SPLITS = {"train": range(6), "val": range(6, 9), "test": range(9, 12)}
+TRAINED = tuple(f"id{identity}" for identity in SPLITS["train"])
+"""Training identities of the small set."""
 SMALL = (
     "data.workers=0",
     "transforms.height=32",
@@ -52,10 +49,12 @@ BATCHES = 3
 
 
 def write_set(folder: Path, *, val: bool = True, missing: bool = False, origin: str = "") -> Path:
-    """Write 6 training, 3 validation and 3 test identities, 2 cameras × 2 images; returns the manifest.
+    """Write the small set of all tests: 6 training, 3 validation and 3 test identities, 2 cameras × 2 images.
 
-    `missing` leaves one modality out of every third sample.
+    `missing` leaves one modality out of every third sample. Returns the manifest.
     """
+    for name in NAMES:
+        (folder / name).mkdir(parents=True, exist_ok=True)
     rows = ["split,identity,camera,scene,rgb,nir,tir" + (",origin" if origin else "")]
     number = 0
     for part, identities in SPLITS.items():
@@ -67,7 +66,7 @@ def write_set(folder: Path, *, val: bool = True, missing: bool = False, origin: 
                     cells = []
                     for m, name in enumerate(NAMES):
                         path = f"{name}/{identity}_{camera}_{image}.png"
-                        _write_image(folder / path, identity, 100 * number + m)
+                        (folder / path).write_bytes(_image(identity, 100 * number + m))
                         cells.append("" if missing and number % 3 == 0 and number // 3 % 3 == m else path)
                     number += 1
                     splits = ("query", "gallery") if part == "test" else (part,)
@@ -78,12 +77,14 @@ def write_set(folder: Path, *, val: bool = True, missing: bool = False, origin: 
     return manifest
 
 
-def _write_image(path: Path, identity: int, seed: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+@cache
+def _image(identity: int, seed: int) -> bytes:
     own = np.random.default_rng(identity).integers(0, 256, (4, 2, 3))
     noise = np.random.default_rng(seed).integers(-150, 151, (4, 2, 3))
     pixels = np.clip(own + noise, 0, 255).astype(np.uint8)
-    Image.fromarray(pixels).resize((16, 32), Image.Resampling.BICUBIC).save(path)
+    file = io.BytesIO()
+    Image.fromarray(pixels).resize((16, 32), Image.Resampling.BICUBIC).save(file, "PNG")
+    return file.getvalue()
 
 
 @cache
@@ -129,29 +130,6 @@ def read_metrics(run: Path, kind: str) -> list[dict[str, Any]]:
     """Rows of a run's metrics file."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [row for row in rows if row["kind"] == kind]
-
-
-def write_random_model(folder: Path, config: Config, seed: int = 0, **changes: Any) -> Path:
-    """A model file as a run with `config` would leave it, with random weights; `changes` to its card."""
-    manifest = open_manifest(config)
-    label_encoder = LabelEncoder.from_manifest(manifest)
-    facts = {
-        "modalities": manifest.modalities,
-        "identities": label_encoder.trained_identities,
-        "cameras": label_encoder.trained_cameras,
-        "epoch": 1,
-        "select_on": "last",
-    }
-    card = ModelCard(config=config, **{**facts, **changes})
-    torch.manual_seed(seed)
-    model = build_from_card(card)
-    for module in model.modules():
-        if isinstance(module, torch.nn.BatchNorm1d):  # so that before and after the neck differ
-            module.running_mean.normal_()
-            module.running_var.uniform_(0.5, 2.0)
-    folder.mkdir(parents=True)
-    write_model(folder / MODEL_NAME, model.state_dict(), card)
-    return folder
 
 
 def weights(run: Path, epoch: int = 2) -> dict[str, torch.Tensor]:

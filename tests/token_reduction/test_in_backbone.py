@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from slimreid.backbones.layers import Attention
-from slimreid.backbones.positions import patch_coordinates
+from slimreid.backbones.layers import Attention, patch_coordinates
 from slimreid.backbones.tokens import TokenState
 from slimreid.config.model import ReIDOptions
 from slimreid.config.token_reduction import InBackboneConfig

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from slimreid.backbones.layers import Attention
-from slimreid.backbones.positions import patch_coordinates
+from slimreid.backbones.layers import Attention, patch_coordinates
 from slimreid.backbones.tokens import TokenState
 from slimreid.config.token_reduction import InBackboneConfig
 from slimreid.errors import ModelError

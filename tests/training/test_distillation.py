@@ -17,7 +17,8 @@ from slimreid.training.distillation import feature_distance, relation_distance
 from slimreid.training.distributed.processes import Processes
 from slimreid.training.learner import Learner
 from slimreid.training.loop import train
-from support.runs import contents, interrupted, make_config, read_metrics, write_random_model, write_set
+from support.models import write_random_model
+from support.runs import contents, interrupted, make_config, read_metrics, write_set
 
 LONE = Processes(0, 1, torch.device("cpu"))
 DISTANCES = {
@@ -84,7 +85,7 @@ def test_a_student_with_the_weights_of_its_teacher_is_at_no_distance(
     manifest, tmp_path, kind, options, monkeypatch
 ):
     """In train and test mode features are scaled and joined differently, but the distance sees through it."""
-    teacher = write_random_model(tmp_path / "t", make_config(manifest, *options), 5)
+    teacher = write_random_model(tmp_path / "t", manifest, *options, seed=5).path.parent
     monkeypatch.setattr(
         torch.nn.MultiheadAttention, "forward", _without_dropout(torch.nn.MultiheadAttention.forward)
     )
@@ -110,8 +111,8 @@ def _without_dropout(forward):
 
 def test_the_distance_is_that_of_plain_loops_over_the_batch(manifest, tmp_path):
     """A student of two modalities, a teacher of three with its cameras in another order."""
-    config = make_config(manifest, "model.reduction=none", "model.fusion=mean", "model.camera_embedding=true")
-    teacher = write_random_model(tmp_path / "t", config, 5, cameras=("2", "1"))
+    theirs = ("model.reduction=none", "model.fusion=mean", "model.camera_embedding=true")
+    teacher = write_random_model(tmp_path / "t", manifest, *theirs, seed=5, cameras=("2", "1")).path.parent
     _, named, learner = first_step(
         manifest,
         teacher,
@@ -136,8 +137,8 @@ def test_the_distance_is_that_of_plain_loops_over_the_batch(manifest, tmp_path):
 
 
 def test_gradients_flow_into_the_student_alone(manifest, tmp_path):
-    config = make_config(manifest, "model.reduction=none", "model.fusion=none")
-    teacher = write_random_model(tmp_path / "t", config, 5)
+    theirs = ("model.reduction=none", "model.fusion=none")
+    teacher = write_random_model(tmp_path / "t", manifest, *theirs, seed=5).path.parent
     only = ("loss.distill_weight=1", "loss.identity_weight=0", "loss.metric_weight=0", "optim.ema=0.9")
     total, named, learner = first_step(manifest, teacher, "model.reduction=none", "model.fusion=none", *only)
     assert set(named) == {"distill", "total", "accuracy"}
@@ -154,12 +155,12 @@ def test_gradients_flow_into_the_student_alone(manifest, tmp_path):
 
 def test_a_second_branch_without_a_like_one_follows_nothing(manifest, tmp_path):
     teacher = write_random_model(
-        tmp_path / "t", make_config(manifest, "model.reduction=none", "model.fusion=none"), 5
-    )
+        tmp_path / "t", manifest, "model.reduction=none", "model.fusion=none", seed=5
+    ).path.parent
     _, _, learner = first_step(manifest, teacher, "loss.distill_weight=1")
     assert learner.updater.module.distillation.branches == ("original",)
     _, _, learner = first_step(
-        manifest, write_random_model(tmp_path / "u", make_config(manifest)), "loss.distill_weight=1"
+        manifest, write_random_model(tmp_path / "u", manifest).path.parent, "loss.distill_weight=1"
     )
     assert learner.updater.module.distillation.branches == ("original", "slimmed")
 
@@ -187,7 +188,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_teachers_that_do_not_fit_are_refused_before_anything_is_written(manifest, tmp_path, name):
     theirs, ours, message = REFUSED[name]
-    teacher = write_random_model(tmp_path / "t", make_config(manifest, *theirs))
+    teacher = write_random_model(tmp_path / "t", manifest, *theirs).path.parent
     config = make_config(manifest, f"train.teacher={teacher}", "loss.distill_weight=1", *ours)
     with pytest.raises(ConfigError, match=message):
         train(config, tmp_path / "run")
@@ -195,7 +196,7 @@ def test_teachers_that_do_not_fit_are_refused_before_anything_is_written(manifes
 
 
 def test_relations_are_followed_whatever_the_width(manifest, tmp_path):
-    teacher = write_random_model(tmp_path / "t", make_config(manifest, "model.backbone=vit_tiny"))
+    teacher = write_random_model(tmp_path / "t", manifest, "model.backbone=vit_tiny").path.parent
     _, named, _ = first_step(manifest, teacher, "loss.distill_weight=1", "loss.distill=relation")
     assert 0 < float(named["distill"]) < 4
 
@@ -215,16 +216,16 @@ def test_teacher_and_weight_go_together(tmp_path):
 def test_an_interrupted_run_ends_bit_identical(manifest, tmp_path, caplog):
     """What it began from may be gone by then; the teacher may have moved but must be the same."""
     base = write_random_model(
-        tmp_path / "base", make_config(manifest, "model.reduction=none", "model.fusion=mean"), 5
-    )
+        tmp_path / "base", manifest, "model.reduction=none", "model.fusion=mean", seed=5
+    ).path.parent
     options = ("model.reduction=in_backbone", "loss.distill_weight=1", "optim.ema=0.9", "train.threads=1")
     config = make_config(manifest, f"train.init_from={base}", f"train.teacher={base}", *options)
     train(config, tmp_path / "whole")
     interrupted(config, tmp_path / "parts", 4)
     moved = shutil.move(base, tmp_path / "moved")
     other = write_random_model(
-        tmp_path / "other", make_config(manifest, "model.reduction=none", "model.fusion=mean"), 6
-    )
+        tmp_path / "other", manifest, "model.reduction=none", "model.fusion=mean", seed=6
+    ).path.parent
     changed = make_config(manifest, f"train.teacher={other}", *options)
     with pytest.raises(ConfigError, match="not the model that this run has followed so far"):
         train(changed, tmp_path / "parts", "auto")

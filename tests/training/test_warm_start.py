@@ -6,10 +6,9 @@ import logging
 import pytest
 import torch
 
-from slimreid.backbones.positions import resample_positions
+from slimreid.backbones.layers import resample_positions
 from slimreid.data.loader import train_loader
 from slimreid.errors import ConfigError
-from slimreid.inference.load import load
 from slimreid.inference.model_file import read_model
 from slimreid.training.checkpoint.state import read_state
 from slimreid.training.distributed.processes import Processes
@@ -17,7 +16,8 @@ from slimreid.training.learner import Learner
 from slimreid.training.loop import train
 from slimreid.training.preparation import warn_of_slow_backbone
 from slimreid.training.warm_start import take_weights
-from support.runs import make_config, write_random_model, write_set
+from support.models import write_random_model
+from support.runs import make_config, write_set
 
 LONE = Processes(0, 1, torch.device("cpu"))
 SHORT = ("train.epochs=1", "optim.warmup_epochs=0", "train.threads=1")
@@ -38,8 +38,8 @@ def start(manifest, source, *options):
 
 def test_a_model_with_token_reduction_starts_from_one_without(manifest, tmp_path, caplog):
     source = write_random_model(
-        tmp_path / "base", make_config(manifest, "model.reduction=none", "model.fusion=mean"), seed=5
-    )
+        tmp_path / "base", manifest, "model.reduction=none", "model.fusion=mean", seed=5
+    ).path.parent
     theirs, _ = read_model(source / "model.safetensors")
     with caplog.at_level(logging.INFO, "slimreid"):
         ours, fresh = start(manifest, source)
@@ -59,8 +59,8 @@ def test_classifiers_need_the_same_identities_and_camera_embeddings_the_same_cam
 ):
     options = ("model.reduction=none", "model.fusion=none", "model.camera_embedding=true")
     swapped = ("id1", "id0", "id2", "id3", "id4", "id5")
-    config = make_config(manifest, *options)
-    source = write_random_model(tmp_path / "a", config, 5, identities=swapped, cameras=("2", "1"))
+    changes = {"identities": swapped, "cameras": ("2", "1")}
+    source = write_random_model(tmp_path / "a", manifest, *options, seed=5, **changes).path.parent
     theirs, _ = read_model(source / "model.safetensors")
     with caplog.at_level(logging.INFO, "slimreid"):
         ours, fresh = start(manifest, source, *options)
@@ -78,8 +78,8 @@ def test_what_joins_modalities_needs_the_same_ones(manifest, tmp_path):
         "model.heads=split",
         "model.backbone=vit_tiny",
     )
-    config = make_config(manifest, "data.modalities=[rgb, nir]", *options)
-    source = write_random_model(tmp_path / "a", config, 5)
+    theirs = ("data.modalities=[rgb, nir]", *options)
+    source = write_random_model(tmp_path / "a", manifest, *theirs, seed=5).path.parent
     theirs, _ = read_model(source / "model.safetensors")
     ours, fresh = start(manifest, source, "data.modalities=[rgb, tir]", *options)
     joint = ("hdm.", "moe.", "heads.fused.")
@@ -94,7 +94,7 @@ def test_what_joins_modalities_needs_the_same_ones(manifest, tmp_path):
 
 
 def test_positions_of_another_size_are_resampled(manifest, tmp_path):
-    source = write_random_model(tmp_path / "a", make_config(manifest, "transforms.height=64"), 5)
+    source = write_random_model(tmp_path / "a", manifest, "transforms.height=64", seed=5).path.parent
     theirs, _ = read_model(source / "model.safetensors")
     ours, _ = start(manifest, source)
     name = "backbone.position_embedding"
@@ -103,14 +103,14 @@ def test_positions_of_another_size_are_resampled(manifest, tmp_path):
 
 
 def test_a_backbone_of_which_nothing_fits_is_refused(manifest, tmp_path):
-    source = write_random_model(tmp_path / "a", make_config(manifest, "model.backbone=vit_tiny"))
+    source = write_random_model(tmp_path / "a", manifest, "model.backbone=vit_tiny").path.parent
     with pytest.raises(ConfigError, match=r"init_from .*: no weights of its backbone 'vit_tiny' fit"):
         start(manifest, source)
 
 
 def test_take_weights_takes_everything_of_a_like_model(manifest, tmp_path):
-    loaded = load(write_random_model(tmp_path / "a", make_config(manifest), 5))
-    other = load(write_random_model(tmp_path / "b", make_config(manifest), 6))
+    loaded = write_random_model(tmp_path / "a", manifest, seed=5)
+    other = write_random_model(tmp_path / "b", manifest, seed=6)
     report = take_weights(
         other.model, loaded.model.state_dict(), loaded.card, loaded.identities, loaded.cameras
     )
@@ -119,7 +119,7 @@ def test_take_weights_takes_everything_of_a_like_model(manifest, tmp_path):
 
 
 def test_it_wins_over_pretrained_weights_and_is_recorded(manifest, tmp_path, caplog):
-    source = write_random_model(tmp_path / "base", make_config(manifest))
+    source = write_random_model(tmp_path / "base", manifest).path.parent
     _, header = read_model(source / "model.safetensors")
     options = (f"train.init_from={source}", "model.pretrained=not_there.pt", "optim.backbone_lr=1e-6")
     with caplog.at_level(logging.INFO, "slimreid"):

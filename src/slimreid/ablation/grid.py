@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from slimreid.config.files import known_keys
-from slimreid.errors import ConfigError
-from slimreid.names import did_you_mean
+from slimreid.errors import ConfigError, did_you_mean
 
 REFUSED = {
     "seed": "give --seeds instead",

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from slimreid.backbones.positions import resample_positions
+from slimreid.backbones.layers import resample_positions
 from slimreid.backbones.vit import ViT
 from slimreid.backbones.weight_conversion import (
     ConvertedWeights,

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from slimreid.backbones.layers import Block, Rotary
-from slimreid.backbones.positions import patch_coordinates, resample_positions, rotary_table
+from slimreid.backbones.layers import Block, Rotary, patch_coordinates, resample_positions, rotary_table
 from slimreid.backbones.tokens import BlockHook, TokenState, check_change
 from slimreid.config.backbones import SIZES, ViTConfig, vit_config
 from slimreid.errors import ModelError, SlimReIDWarning

@@ -13,8 +13,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from slimreid.bulk.images import read_pixels
 from slimreid.bulk.tables import Embedded, Status, images_from_text, join_columns
 from slimreid.data.image_batch import join_samples
-from slimreid.data.images.normalise import Floats, check_aligned, normalise
 from slimreid.data.images.resize import resize
+from slimreid.data.images.values import Floats, check_aligned, normalise
 from slimreid.errors import DataError, SlimReIDWarning
 from slimreid.inference.kinds import join_branches
 from slimreid.inference.load import load

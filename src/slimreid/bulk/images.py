@@ -8,7 +8,7 @@ from pathlib import Path
 import fsspec  # type: ignore[import-untyped]
 
 from slimreid.data.images.decode import MAX_BYTES, crop_box, decode_bytes, decode_file
-from slimreid.data.images.window import Pixels
+from slimreid.data.images.values import Pixels
 from slimreid.data.manifest import ImageRef, Window
 from slimreid.errors import DataError
 

@@ -79,3 +79,7 @@ def print_error(message: str) -> None:
     """Print `error: ...` on standard error, the first word in red where that is a terminal."""
     red, plain = ("\033[1;31m", "\033[0m") if sys.stderr.isatty() else ("", "")
     print(f"{red}error:{plain} {message}", file=sys.stderr)
+
+
+if __name__ == "__main__":  # `python -m slimreid.cli.app` is the same as `slimreid`
+    sys.exit(main())

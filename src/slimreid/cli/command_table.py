@@ -114,7 +114,7 @@ COMMANDS: Mapping[str, Entry] = {
         AblateOptions, "ablate:ablate", "Train every combination of some options with several seeds; compare."
     ),
     "report": Command(
-        ReportOptions, "report:report", "Write one HTML page on trained models: metrics, curves, examples."
+        ReportOptions, "compare:report", "Write one HTML page on trained models: metrics, curves, examples."
     ),
     "profile": Command(
         ProfileOptions,
@@ -130,7 +130,7 @@ COMMANDS: Mapping[str, Entry] = {
         "Export a trained model to ONNX, checked against the original; it runs without torch.",
     ),
     "import-demo": Command(
-        ImportDemoOptions, "import_demo:import_demo", "Turn a DeMo config and checkpoint into a run."
+        ImportDemoOptions, "train:import_demo", "Turn a DeMo config and checkpoint into a run."
     ),
     "data": Group(
         "Generate, import, check and view datasets.",
@@ -149,7 +149,7 @@ COMMANDS: Mapping[str, Entry] = {
                 "Draw a few identities, each from several cameras, in one picture.",
             ),
             "preview": Command(
-                PreviewOptions, "preview:preview", "Draw training batches as the model will see them."
+                PreviewOptions, "data_images:preview", "Draw training batches as the model will see them."
             ),
         },
     ),
@@ -221,10 +221,10 @@ COMMANDS: Mapping[str, Entry] = {
         {
             "summary": Command(
                 SummaryOptions,
-                "model:summary",
+                "profile:summary",
                 "Show parameters, GFLOPs, tokens per stage and feature sizes.",
             ),
-            "list": Command(ListOptions, "model:list_", "List the named backbones."),
+            "list": Command(ListOptions, "profile:list_", "List the named backbones."),
         },
     ),
     "serve": Group(

@@ -6,7 +6,7 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from slimreid.compat.demo_arguments import demo_config_options, take_pairs
+from slimreid.compat.demo_options import demo_config_options, take_pairs
 from slimreid.config import Config
 from slimreid.config.files import build_config, flat_values, read_config_file
 from slimreid.config.recipes import find_config

@@ -17,8 +17,7 @@ from slimreid.config.files import config_text
 from slimreid.config.recipes import recipe_about, recipe_names
 from slimreid.config.schema import Option, field_types, options_of, union_members
 from slimreid.config.values import parse_value
-from slimreid.errors import ConfigError
-from slimreid.names import did_you_mean
+from slimreid.errors import ConfigError, did_you_mean
 
 PROGRAM = "slimreid"
 ABOUT = "Multi-spectral re-identification (rgb, nir, tir) with token reduction."

@@ -19,7 +19,7 @@ from slimreid.config import Config
 from slimreid.config.files import load_config
 from slimreid.data.manifest import read_manifest
 from slimreid.data.synthetic import SynthOptions
-from slimreid.data.synthetic.world import is_world, make_world
+from slimreid.data.synthetic.generate import is_world, make_world
 from slimreid.errors import ConfigError
 from slimreid.evaluation.reports.evaluate import JSON_NAME, evaluation_folder
 from slimreid.evaluation.reports.formatting import points

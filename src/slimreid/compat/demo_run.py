@@ -11,14 +11,12 @@ from torch import Tensor
 
 from slimreid.backbones.weight_files import read_weights
 from slimreid.compat.demo import load_demo_checkpoint
-from slimreid.compat.demo_arguments import demo_config_options, read_demo_file
-from slimreid.compat.demo_options import read_demo_options
+from slimreid.compat.demo_options import demo_config_options, read_demo_file, read_demo_options
 from slimreid.config import Config
 from slimreid.config.files import config_from_dict, save_config
 from slimreid.errors import ConfigError, ModelError
-from slimreid.inference.model_card import ModelCard
+from slimreid.inference.model_card import MODEL_NAME, ModelCard
 from slimreid.inference.model_file import write_model
-from slimreid.inference.model_header import MODEL_NAME
 from slimreid.inference.trained_model import build_from_card, load_state
 from slimreid.modalities import DEFAULT_MODALITIES
 

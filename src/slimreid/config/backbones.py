@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from slimreid.errors import ConfigError
-from slimreid.names import did_you_mean
+from slimreid.errors import ConfigError, did_you_mean
 
 ACTIVATIONS = ("gelu", "quick_gelu", "swiglu")
 POSITIONS = ("learned", "rotary")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from slimreid.config.choices import check_range
+from slimreid.config.values import check_range
 from slimreid.errors import ConfigError
 from slimreid.modalities import declare, find_modality
 

@@ -16,9 +16,8 @@ from slimreid.config.recipes import find_config
 from slimreid.config.schema import Option, field_types, options_of, section_type, union_members
 from slimreid.config.values import check_value, parse_value
 from slimreid.config.yaml_text import EMPTY, read_yaml
-from slimreid.errors import ConfigError
+from slimreid.errors import ConfigError, did_you_mean
 from slimreid.files import write_text
-from slimreid.names import did_you_mean
 
 CONFIG_NAME = "config.yaml"
 _DEMO_SECTIONS = {"MODEL", "SOLVER", "INPUT", "DATASETS", "DATALOADER"}

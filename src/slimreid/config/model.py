@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from slimreid.config.backbones import vit_config
-from slimreid.config.choices import check_range, check_words
 from slimreid.config.token_reduction import AfterBackboneConfig, InBackboneConfig, ReductionConfig
+from slimreid.config.values import check_range, check_words
 from slimreid.errors import ConfigError
 
 Reduction = Literal["none", "after_backbone", "in_backbone"]

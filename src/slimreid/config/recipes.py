@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slimreid.errors import ConfigError
-from slimreid.names import nearest_names
+from slimreid.errors import ConfigError, nearest_names
 
 _PACKAGE = Path(__file__).parents[1]
 _FOLDERS = (_PACKAGE / "configs", _PACKAGE.parents[1] / "configs")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from slimreid.config.choices import check_range, check_word, check_words
+from slimreid.config.values import check_range, check_word, check_words
 from slimreid.errors import ConfigError
 
 IN_BACKBONE_TERMS = ("self", "cross", "contrast", "cross_contrast", "attention", "random")

@@ -1,19 +1,48 @@
-"""Values of options: what YAML, JSON or a word of the command line says, in the type the option has."""
+"""Values of options: from YAML, JSON or the command line to the option's type; checks of words and ranges."""
 
 from __future__ import annotations
 
 import math
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from slimreid.config.schema import union_members
 from slimreid.config.yaml_text import EMPTY, parse_yaml
-from slimreid.errors import ConfigError
-from slimreid.names import did_you_mean
+from slimreid.errors import ConfigError, did_you_mean
+
+
+def check_words(options: Any, section: str) -> None:
+    """Raise `ConfigError` where a field of `Literal` type has a word that is none of its own."""
+    for name, words in _words(options.__class__).items():
+        check_word(f"{section}.{name}", getattr(options, name), words)
+
+
+def check_word(key: str, word: object, known: Iterable[str]) -> None:
+    """Raise `ConfigError` with the nearest known word unless `word` is one."""
+    known = tuple(known)
+    if word not in known:
+        hint = did_you_mean(str(word), known)
+        raise ConfigError(f"{key}: '{word}' is unknown{hint} (known: {', '.join(known)})")
+
+
+def check_range(key: str, value: float, low: float, high: float, *, open_low: bool = False) -> None:
+    """Raise `ConfigError` unless low ≤ value ≤ high, or low < value with `open_low`."""
+    if not (low < value if open_low else low <= value) or not value <= high:
+        raise ConfigError(f"{key}: {value} is not in {'(' if open_low else '['}{low:g}, {high:g}]")
+
+
+@cache
+def _words(kind: Any) -> dict[str, tuple[str, ...]]:
+    hints = get_type_hints(kind)
+    named = ((field.name, hints[field.name]) for field in fields(kind))
+    return {name: get_args(hint) for name, hint in named if get_origin(hint) is Literal}
+
 
 NONE_WORDS = ("none", "null")
 """What stands for no value, where an option may have none."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from slimreid.data.manifest import SPLITS, Manifest, Sample
-from slimreid.errors import DataError
-from slimreid.names import nearest_names
+from slimreid.errors import DataError, nearest_names
 
 _ORDER = ("query", "val", "gallery", "train")
 """Where a name is looked for first: the same images often stand in query and gallery."""

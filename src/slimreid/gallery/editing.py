@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from slimreid.errors import ConfigError
+from slimreid.errors import ConfigError, did_you_mean
 from slimreid.gallery.errors import GalleryError
 from slimreid.gallery.store.contract import Store
 from slimreid.gallery.store.rows import Change, Filter, LogEntry, Row, RowState
-from slimreid.names import did_you_mean
 
 
 def find_rows(store: Store, which: Filter) -> list[Row]:

@@ -10,12 +10,11 @@ import numpy as np
 from PIL import Image
 
 from slimreid.data.image_batch import ImageBatch, join_samples
-from slimreid.data.images.normalise import Floats, check_aligned, normalise
 from slimreid.data.images.pixels import ImageLike, as_pixels, is_tensor
+from slimreid.data.images.values import Floats, check_aligned, normalise
 from slimreid.data.manifest import ImageRef
 from slimreid.errors import ConfigError, DataError, ModelError, SlimReIDWarning
-from slimreid.inference.checks import check_finite, memory_explained
-from slimreid.inference.kinds import check_kind, join_branches
+from slimreid.inference.kinds import check_finite, check_kind, join_branches, memory_explained
 from slimreid.modalities import find_modality
 from slimreid.progress import progress
 

@@ -16,7 +16,7 @@ from slimreid import __version__
 from slimreid.errors import ConfigError, DataError
 from slimreid.files import refuse_existing, write_new
 from slimreid.inference.kinds import Floats
-from slimreid.inference.model_header import checksum
+from slimreid.inference.model_card import checksum
 from slimreid.inference.similarity import Similarity
 
 FORMAT = 3

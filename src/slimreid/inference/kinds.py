@@ -1,15 +1,16 @@
-"""Kinds of features that a model has: its branches, and both together. Needs no torch."""
+"""Features of a model: its kinds (branches, and both together), and what can go wrong with them. No torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slimreid.config.model import BOTH
-from slimreid.errors import ConfigError
+from slimreid.errors import ConfigError, DataError, ModelError, is_out_of_memory
 
 ALL = "all"
 Subset = tuple[str, ...]
@@ -51,3 +52,26 @@ def join_branches(branches: Mapping[str, Floats], kind: str) -> Floats:
     joined = np.concatenate(list(branches.values()), axis=1) if kind == BOTH else branches[kind]
     unit: Floats = joined / np.maximum(np.linalg.norm(joined, axis=1, keepdims=True), np.float32(1e-12))
     return unit
+
+
+@contextmanager
+def memory_explained(samples: int) -> Iterator[None]:
+    """Raise `ModelError` with a cure where a batch of so many samples does not fit into memory."""
+    try:
+        yield
+    except Exception as error:  # torch and onnxruntime raise errors of their own
+        if not is_out_of_memory(error):
+            raise
+        raise ModelError(
+            f"not enough memory to embed {samples} samples at once; take fewer with --batch"
+        ) from None
+
+
+def check_finite(features: Floats, names: Sequence[object]) -> None:
+    """Raise `DataError` naming the first of the samples whose feature, a row of (B, D), is not finite."""
+    wrong = np.flatnonzero(~np.isfinite(features).all(axis=1))
+    if len(wrong):
+        raise DataError(
+            f"{names[wrong[0]]}: its feature has NaN or infinity ({len(wrong)} of {len(features)} samples); "
+            "are the weights whole, and was the model trained in this precision?"
+        )

@@ -9,7 +9,7 @@ from slimreid.errors import ConfigError
 from slimreid.extras import explain_missing
 from slimreid.inference.exported_card import is_exported
 from slimreid.inference.loaded_model import LoadedModel
-from slimreid.inference.model_header import find_model
+from slimreid.inference.model_card import find_model
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ from slimreid.config import Config
 from slimreid.config.model import BOTH
 from slimreid.data.image_batch import ImageBatch
 from slimreid.data.images.resize import resize
-from slimreid.data.images.window import Pixels
+from slimreid.data.images.values import Pixels
 from slimreid.inference.embed import Images, embed_images
 from slimreid.inference.kinds import Floats
 from slimreid.inference.model_card import ModelCard

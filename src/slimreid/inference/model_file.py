@@ -17,8 +17,7 @@ from slimreid import __version__
 from slimreid.errors import ModelError
 from slimreid.files import atomic_write
 from slimreid.inference.kinds import Floats
-from slimreid.inference.model_card import ModelCard
-from slimreid.inference.model_header import FORMAT, HEADER, IMPOSTORS, checksum, digest, read_header
+from slimreid.inference.model_card import FORMAT, HEADER, IMPOSTORS, ModelCard, checksum, digest, read_header
 
 
 def fingerprint(state: Mapping[str, Tensor]) -> str:

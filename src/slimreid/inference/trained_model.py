@@ -14,16 +14,15 @@ from slimreid.config.model import BOTH, ORIGINAL
 from slimreid.data.augment.transforms import fast_resize
 from slimreid.data.batches import ModalBatch
 from slimreid.data.image_batch import ImageBatch
-from slimreid.data.images.window import Pixels
+from slimreid.data.images.values import Pixels
 from slimreid.devices import Precision, choose_device, usable_precision
 from slimreid.errors import ConfigError, DataError, ModelError
 from slimreid.inference.batches import embed_batches
 from slimreid.inference.exported_card import is_exported
 from slimreid.inference.kinds import Floats
 from slimreid.inference.loaded_model import LoadedModel
-from slimreid.inference.model_card import ModelCard, card_from_header, feature_fingerprint
+from slimreid.inference.model_card import ModelCard, card_from_header, feature_fingerprint, find_model
 from slimreid.inference.model_file import read_model
-from slimreid.inference.model_header import find_model
 from slimreid.inference.similarity import Similarity
 from slimreid.inference.training_statistics import feature_similarity
 from slimreid.models.build import build_model

@@ -1,8 +1,9 @@
-"""Necks and heads: from tokens and globals to features and class scores."""
+"""Necks and heads: from tokens and globals to features and class scores, and the output of a whole model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import cast
 
 import torch
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from slimreid.backbones.layers import quick_gelu
+from slimreid.token_reduction.merge import ReducedTokens
 
 
 class GlobalLocal(nn.Module):
@@ -100,3 +102,27 @@ def join_blocks(
     if present is not None:
         blocks = fill_absent(blocks, present, missing_fill_scale)
     return blocks.flatten(1)
+
+
+@dataclass
+class ReIDOutput:
+    """What the model says of a batch of B samples."""
+
+    features: dict[str, Tensor]
+    """`original` (B, M·C), then `slimmed` or `fused`, then `both`;
+    before any BNNeck, except in test with `neck_feature="after"`."""
+    logits: dict[str, Tensor] = field(default_factory=dict)
+    """Class scores (B, classes) per head, while training: `original` or `original.<modality>`, ..."""
+    head_features: dict[str, Tensor] = field(default_factory=dict)
+    """The feature (B, D) that each head sees, for metric losses."""
+    neck_features: dict[str, Tensor] = field(default_factory=dict)
+    """The same after the BNNeck of the head, for metric losses there."""
+    valid: dict[str, Tensor] = field(default_factory=dict)
+    """(B,) bool: the rows that count, for heads of a modality that some samples lack."""
+    ratio_loss: Tensor | None = None
+    """Weighted ratio loss of the token reduction, if asked for."""
+    reduced: ReducedTokens | None = None
+    """On request: tokens, selections of patches (one per stage in the backbone) and merge weights, each
+    (B, M, ...)."""
+    present: Tensor | None = None
+    """(B, M) bool: what was computed; None = everything."""

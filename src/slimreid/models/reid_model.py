@@ -13,12 +13,11 @@ from slimreid.config.model import BOTH, FUSED, ORIGINAL, SLIMMED, ReIDOptions
 from slimreid.data.batches import ModalBatch
 from slimreid.errors import ConfigError, ModelError
 from slimreid.models.fusion import HDM, ATMoE
-from slimreid.models.heads import GlobalLocal, HeadSet, fill_absent, join_blocks
-from slimreid.models.output import ReIDOutput
+from slimreid.models.heads import GlobalLocal, HeadSet, ReIDOutput, fill_absent, join_blocks
 from slimreid.token_reduction.after_backbone import AfterBackboneReducer, by_modality
 from slimreid.token_reduction.in_backbone import InBackboneReducer
+from slimreid.token_reduction.merge import ReducedTokens
 from slimreid.token_reduction.modality_packing import Packing, check_names, pack_images
-from slimreid.token_reduction.reduced_tokens import ReducedTokens
 
 __all__ = ["BOTH", "FUSED", "ORIGINAL", "SLIMMED", "ReIDModel", "ReIDOutput"]
 

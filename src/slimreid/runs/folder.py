@@ -1,4 +1,4 @@
-"""The folder of a run: what its files are called, and what they say.
+"""The folder of a run: what its files are called, what they say, and the lock of whoever trains in it.
 
 config.yaml                 all options, resolved
 run.json                    how it was started: commands, versions, machine
@@ -14,17 +14,26 @@ evaluation*/                what `slimreid evaluate` measured, and the features 
 
 from __future__ import annotations
 
+import os
+import socket
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from slimreid.config import Config
 from slimreid.config.files import CONFIG_NAME, load_config
-from slimreid.inference.model_header import MODEL_NAME
+from slimreid.errors import TrainingError
+from slimreid.inference.model_card import MODEL_NAME
 from slimreid.runs.history import EpochTime, read_metrics, read_selection, read_timing
 from slimreid.runs.starts import Start, read_starts
+
+try:
+    import fcntl
+except ImportError:  # Windows has none
+    fcntl = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -127,3 +136,60 @@ class RunFolder:
     def images_per_second(self) -> float | None:
         """While training, the median over epochs; None before the first."""
         return statistics.median(e.images_per_second for e in timing) if (timing := self.timing()) else None
+
+
+LOCK_NAME = ".lock"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from training in `folder` within the block; it is made if it is not there.
+
+    The lock belongs to this process alone: the kernel releases it when the process dies, and processes that
+    load images do not inherit it. A folder that stays empty is removed again.
+
+    Raises:
+        TrainingError: Another process holds the lock; the message names it.
+    """
+    made = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = _acquire(folder)
+    try:
+        yield
+    finally:
+        (folder / LOCK_NAME).unlink(missing_ok=True)  # before it is released, so nobody waits for a dead file
+        os.close(handle)
+        if made:
+            with suppress(OSError):  # it holds something by now
+                folder.rmdir()
+
+
+def _acquire(folder: Path) -> int:
+    path = folder / LOCK_NAME
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            if fcntl is not None:
+                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _is_at(handle, path):  # its holder ended, and removed it, between our two calls
+                os.close(handle)
+                continue
+        except OSError:
+            holder = os.read(handle, 200).decode("utf-8", "replace").strip()
+            os.close(handle)
+            raise TrainingError(
+                f"{folder}: {holder or 'another process'} is training in this folder; wait for it, stop it, "
+                "or choose another --out"
+            ) from None
+        os.ftruncate(handle, 0)
+        os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+        return handle
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    own = os.fstat(handle)
+    return (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino)

@@ -16,10 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from slimreid.errors import DataError
+from slimreid.errors import DataError, did_you_mean
 from slimreid.files import write_text
 from slimreid.json_files import check_object, parse_json
-from slimreid.names import did_you_mean
 from slimreid.serve.settings import Role
 
 PREFIX = "srid_"

@@ -6,8 +6,8 @@ Pure functions (`score`, `select`, `merge`, `estimators`), two thin modules arou
 
 from slimreid.token_reduction.after_backbone import AfterBackboneReducer
 from slimreid.token_reduction.in_backbone import InBackboneReducer
+from slimreid.token_reduction.merge import ReducedTokens
 from slimreid.token_reduction.modality_packing import Packing, pack_all, pack_present
-from slimreid.token_reduction.reduced_tokens import ReducedTokens
 from slimreid.token_reduction.select import Selection
 from slimreid.token_reduction.seps import SEPS, SepsReducer
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from slimreid.config.token_reduction import AfterBackboneConfig, check_modalities
 from slimreid.errors import ConfigError, ModelError
 from slimreid.token_reduction.estimators import AnnealedTau, Estimator, ratio_loss
-from slimreid.token_reduction.merge import PatchMerger, merge_patches, merged_count
+from slimreid.token_reduction.merge import PatchMerger, ReducedTokens, merge_patches, merged_count
 from slimreid.token_reduction.modality_packing import (
     SHARED,
     Guides,
@@ -21,7 +21,6 @@ from slimreid.token_reduction.modality_packing import (
     pack_all,
     pack_present,
 )
-from slimreid.token_reduction.reduced_tokens import ReducedTokens
 from slimreid.token_reduction.score import Evidence, PatchScorer, PatchScores, random_scores, score_patches
 from slimreid.token_reduction.select import (
     Selection,

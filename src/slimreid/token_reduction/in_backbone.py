@@ -13,9 +13,14 @@ from slimreid.backbones.tokens import BlockHook, TokenState
 from slimreid.backbones.vit import ViT, ViTOutput
 from slimreid.config.token_reduction import InBackboneConfig, Schedule, check_modalities, check_schedule
 from slimreid.errors import ConfigError
-from slimreid.token_reduction.merge import leftover_weights, nearest_weights, patch_similarity, redundancy
+from slimreid.token_reduction.merge import (
+    ReducedTokens,
+    leftover_weights,
+    nearest_weights,
+    patch_similarity,
+    redundancy,
+)
 from slimreid.token_reduction.modality_packing import Packing, check_names
-from slimreid.token_reduction.reduced_tokens import ReducedTokens
 from slimreid.token_reduction.score import Evidence, PatchScores, random_scores, score_patches
 from slimreid.token_reduction.select import kept_count, kept_mask, stable_top
 from slimreid.token_reduction.tokens import keep_tokens, merge_tokens, original_patches, record_selection

@@ -1,14 +1,20 @@
-"""Merging: kept patches by learned weights (eq. 4), dropped ones into a leftover or the nearest kept one."""
+"""Merging: kept patches by learned weights (eq. 4), dropped ones into a leftover or the nearest kept one.
+
+`ReducedTokens` is what a whole reduction leaves: the tokens, and how they came about.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from slimreid.errors import ModelError
+from slimreid.token_reduction.modality_packing import Packing
+from slimreid.token_reduction.select import Selection
 
 
 def merged_count(num_patches: int, merge_ratio: float, keep_ratio: float) -> int:
@@ -128,3 +134,56 @@ def nearest_weights(similarity: Tensor, index: Tensor, size: Tensor | None = Non
     weights = similarity.new_zeros(B, K, n).scatter(1, nearest[:, None], size[:, None])
     sizes = weights.sum(-1)
     return weights / sizes[..., None], sizes
+
+
+@dataclass(frozen=True)
+class ReducedTokens:
+    """The result of a token reduction for R rows.
+
+    For several modalities, after `unpack`, everything is (B, M, …) instead of (R, …).
+    """
+
+    tokens: Tensor
+    """(R, T, C): [merged ; leftover], or [kept ; leftover] without a merge."""
+    selections: tuple[Selection, ...]
+    """The selection of patches; one per stage for reduction in the backbone, if traced."""
+    weights: tuple[Tensor, ...] = ()
+    """(R, N_c, K) merge weights; empty without a merge."""
+    kept_share: Tensor | None = None
+    """(R,): the mean of each row's decision, with its gradient, where the number kept varies."""
+    size: Tensor | None = None
+    """(R, T): how many patches each token stands for, 0 for an empty place; None = they count alike."""
+
+    @property
+    def selection(self) -> Selection:
+        """The (first) selection."""
+        return self.selections[0]
+
+    def pooled(self) -> Tensor:
+        """The mean of the tokens, each counting by its size: (R, C); zero for an absent modality."""
+        if self.size is None:
+            return self.tokens.mean(dim=-2)
+        weights = self.size / self.size.sum(-1, keepdim=True).clamp_min(1)  # absent ones have size 0
+        return (self.tokens * weights[..., None].to(self.tokens.dtype)).sum(dim=-2)
+
+    def unpack(self, packing: Packing) -> ReducedTokens:
+        """Spread the rows over (B, M, …), zero where a modality is absent."""
+        return replace(
+            self,
+            tokens=packing.unpack(self.tokens),
+            selections=tuple(_spread(selection, packing) for selection in self.selections),
+            weights=tuple(packing.unpack(weights) for weights in self.weights),
+            kept_share=None if self.kept_share is None else packing.unpack(self.kept_share),
+            size=None if self.size is None else packing.unpack(self.size),
+        )
+
+
+def _spread(selection: Selection, packing: Packing) -> Selection:
+    return Selection(
+        index=packing.unpack(selection.index),
+        kept=packing.unpack(selection.kept),
+        decision=packing.unpack(selection.decision),
+        score=packing.unpack(selection.score),
+        leftover=None if selection.leftover is None else packing.unpack(selection.leftover),
+        scores={name: packing.unpack(value) for name, value in selection.scores.items()},
+    )

@@ -12,11 +12,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from slimreid.config.choices import check_word
+from slimreid.config.values import check_word
 from slimreid.errors import ConfigError, ModelError
 from slimreid.token_reduction.estimators import Estimator
-from slimreid.token_reduction.merge import PatchMerger, merge_patches, merged_count, weight_network
-from slimreid.token_reduction.reduced_tokens import ReducedTokens
+from slimreid.token_reduction.merge import (
+    PatchMerger,
+    ReducedTokens,
+    merge_patches,
+    merged_count,
+    weight_network,
+)
 from slimreid.token_reduction.score import PatchScorer, min_max, similarities
 from slimreid.token_reduction.select import Selection, keep_top_patches
 

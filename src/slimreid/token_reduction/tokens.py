@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from slimreid.backbones.positions import mean_coordinates
+from slimreid.backbones.layers import mean_coordinates
 from slimreid.backbones.tokens import TokenState
 from slimreid.errors import ModelError
 from slimreid.token_reduction.select import Selection, take, take_and_mix

@@ -23,8 +23,7 @@ from slimreid.errors import TrainingError
 from slimreid.inference.trained_model import load_state
 from slimreid.models.build import build_model
 from slimreid.training.callbacks.base import StepReport
-from slimreid.training.checkpoint.optimizer_state import flatten_optimizer, restore_optimizer
-from slimreid.training.checkpoint.state import Checkpoint
+from slimreid.training.checkpoint.state import Checkpoint, flatten_optimizer, restore_optimizer
 from slimreid.training.distillation import make_distillation
 from slimreid.training.distributed.failures import not_finite, what_is_left
 from slimreid.training.distributed.processes import (
@@ -36,11 +35,9 @@ from slimreid.training.distributed.processes import (
     while_all_have_more,
     wrap,
 )
-from slimreid.training.ema import EMA, UPDATES
 from slimreid.training.environment import seed_step
 from slimreid.training.losses import DISTILL, IDENTITY, RATIO, TOTAL, ReIDLoss
-from slimreid.training.optimizer import make_optimizer
-from slimreid.training.schedule import LRSchedule
+from slimreid.training.optimizer import EMA, UPDATES, LRSchedule, make_optimizer
 from slimreid.training.step import ACCURACY, BatchLosses, Updater
 from slimreid.training.warm_start import init_from
 

@@ -21,17 +21,15 @@ from slimreid.devices import check_precision
 from slimreid.errors import ConfigError
 from slimreid.evaluation.query_gallery import Part
 from slimreid.files import write_text
+from slimreid.inference.model_card import MODEL_NAME
 from slimreid.inference.model_file import read_model
-from slimreid.inference.model_header import MODEL_NAME
 from slimreid.inference.trained_model import load_state
-from slimreid.runs.folder import RunFolder
+from slimreid.runs.folder import RunFolder, locked
 from slimreid.runs.identity import dataset_fingerprint
-from slimreid.runs.lock import locked
 from slimreid.runs.starts import Surroundings
 from slimreid.training.callbacks.base import Callback, EpochReport, Plan
-from slimreid.training.callbacks.files import MetricsFile
+from slimreid.training.callbacks.files import MetricsFile, TensorBoardFiles
 from slimreid.training.callbacks.selection import SelectionWatch
-from slimreid.training.callbacks.tensorboard import TensorBoardFiles
 from slimreid.training.checkpoint.resume import NEVER
 from slimreid.training.checkpoint.state import Best, Checkpoint, FileMark, RunState
 from slimreid.training.checkpoint.store import CheckpointStore

@@ -14,8 +14,8 @@ from slimreid.data.batches import ModalBatch
 from slimreid.devices import Precision, autocast
 from slimreid.models.reid_model import ReIDModel, ReIDOutput
 from slimreid.training.distillation import Distillation
-from slimreid.training.ema import EMA
 from slimreid.training.losses import TOTAL, ReIDLoss, accuracy
+from slimreid.training.optimizer import EMA
 
 Gather = Callable[[Tensor], Tensor]
 ACCURACY = "accuracy"

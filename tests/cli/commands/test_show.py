@@ -19,19 +19,19 @@ from slimreid.inference.load import load
 from slimreid.models.reid_model import SLIMMED
 from slimreid.visual.patches import sample_views
 from slimreid.visual.patches.sample_views import open_sample, part_of, rank_sample
-from support.files import write_small_set
-from support.pictures import untrained_model
+from support.models import write_random_model
+from support.runs import write_set
 
 
 @pytest.fixture(scope="module")
 def model_of(tmp_path_factory):
     """Folders of models with random weights, made once per set of options."""
-    manifest = write_small_set(tmp_path_factory.mktemp("data"))
+    manifest = write_set(tmp_path_factory.mktemp("data"), val=False)
     made = {}
 
     def make(*options):
         if options not in made:
-            made[options] = untrained_model(tmp_path_factory.mktemp("run"), manifest, *options)
+            made[options] = write_random_model(tmp_path_factory.mktemp("run"), manifest, *options).path.parent
         return made[options]
 
     return make
@@ -57,25 +57,25 @@ def drawn(monkeypatch):
 
 
 def test_pictures_are_written_beside_the_model(run, capsys):
-    assert main(["show", str(run), "--sample", "5_2_1", "--rank"]) == 0
+    assert main(["show", str(run), "--sample", "10_2_1", "--rank"]) == 0
     with (
-        Image.open(run / "pictures" / "5_2_1.png") as kept,
-        Image.open(run / "pictures" / "5_2_1-rank.png") as rank,
+        Image.open(run / "pictures" / "10_2_1.png") as kept,
+        Image.open(run / "pictures" / "10_2_1-rank.png") as rank,
     ):
         assert kept.width > 1000
         assert rank.width > 500
     told = " ".join(capsys.readouterr().out.split())
     assert "kept patches:" in told
-    assert "5_2_1-rank.png" in told
+    assert "10_2_1-rank.png" in told
 
 
 def test_samples_and_options_reach_the_picture(run, drawn, tmp_path):
     assert main(["show", str(run)]) == 0
-    assert main(["show", str(run), "--sample", "5_2_1", "3", "--look", "dark"]) == 0
+    assert main(["show", str(run), "--sample", "10_2_1", "3", "--look", "dark"]) == 0
     assert sorted(path.name for path in (run / "pictures").iterdir()) == [
-        "4_1_0.png",
-        "4_2_1.png",
-        "5_2_1.png",
+        "10_2_1.png",
+        "9_1_0.png",
+        "9_2_1.png",
     ]
     one = [
         "--out",
@@ -94,20 +94,20 @@ def test_samples_and_options_reach_the_picture(run, drawn, tmp_path):
         == 1
     )
     assert main(["show", str(run), "--out", str(tmp_path / "deep" / "folder")]) == 0
-    assert [path.name for path in (tmp_path / "deep" / "folder").iterdir()] == ["4_1_0.png"]
+    assert [path.name for path in (tmp_path / "deep" / "folder").iterdir()] == ["9_1_0.png"]
     assert drawn == [
-        ("4_1_0", (), "light", None),
-        ("5_2_1", (), "dark", None),
-        ("4_2_1", (), "dark", None),
-        ("4_1_1", ("nir", "tir"), "light", 2),
-        ("4_1_0", (), "light", None),
+        ("9_1_0", (), "light", None),
+        ("10_2_1", (), "dark", None),
+        ("9_2_1", (), "dark", None),
+        ("9_1_1", ("nir", "tir"), "light", 2),
+        ("9_1_0", (), "light", None),
     ]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--sample", "5_2_9"], "no sample '5_2_9'"),
+        (["--sample", "10_2_9"], "no sample '10_2_9'"),
         (["--sample", "99"], "no 99 among the query rows; they are 0 to 11"),
         (["--token", "77"], "--token 77 does not exist"),
         (["--missing", "rnt"], "nothing is left"),
@@ -134,14 +134,14 @@ def test_a_model_without_token_reduction_says_so(model_of, capsys):
     assert main(["show", str(run), "--rank", "--token", "1"]) == 2
     assert "no merged tokens" in " ".join(capsys.readouterr().err.split())
     assert main(["show", str(run), "--rank", "--feature", "original"]) == 0
-    assert [path.name for path in (run / "pictures").iterdir()] == ["4_1_0-rank.png"]
+    assert [path.name for path in (run / "pictures").iterdir()] == ["9_1_0-rank.png"]
 
 
 def test_stages_in_the_backbone_have_a_view_each(model_of):
     options = ("model.reduction=in_backbone", "model.in_backbone.schedule=[[0.25, 0.5], [0.5, 0.25]]")
     loaded = load(model_of(*options))
     assert loaded.model.second == SLIMMED
-    seen = open_sample(loaded, open_data(loaded), "5_1_0", "tir")
+    seen = open_sample(loaded, open_data(loaded), "10_1_0", "tir")
     rgb, nir, tir = seen.views()
     assert tir.image is None
     for view in (rgb, nir):

@@ -14,7 +14,7 @@ import yaml
 
 from slimreid.cli.parser import parse_words
 from slimreid.compat.demo import read_demo_options
-from slimreid.compat.demo_arguments import read_demo_file
+from slimreid.compat.demo_options import read_demo_file
 from slimreid.config.files import load_config
 from slimreid.errors import ConfigError
 from support.commands import run_command

@@ -8,7 +8,7 @@ from PIL import Image
 
 from slimreid.data.images import decode
 from slimreid.data.images.decode import ImageInfo, image_info, read_image, read_images
-from slimreid.data.images.window import apply_window
+from slimreid.data.images.values import apply_window
 from slimreid.data.manifest import ImageRef
 from slimreid.errors import DataError
 

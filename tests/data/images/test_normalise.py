@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slimreid.data.images.normalise import normalise
+from slimreid.data.images.values import normalise
 
 
 def test_normalise():

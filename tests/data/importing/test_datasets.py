@@ -4,7 +4,7 @@ import pytest
 
 from slimreid.data.importing.datasets import import_layout
 from slimreid.data.importing.layouts import LAYOUTS
-from slimreid.data.importing.template import compile_template
+from slimreid.data.importing.scan import compile_template
 from slimreid.data.manifest import read_manifest, write_manifest
 from slimreid.errors import ConfigError, DataError
 

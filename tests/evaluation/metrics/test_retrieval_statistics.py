@@ -17,7 +17,7 @@ from slimreid.evaluation import (
     bootstrap_map,
     paired_bootstrap,
 )
-from slimreid.evaluation.metrics.chance import expected_average_precision
+from slimreid.evaluation.metrics.result import expected_average_precision
 from support.retrieval import camera_pairs, retrieve
 
 

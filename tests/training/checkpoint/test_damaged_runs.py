@@ -12,7 +12,7 @@ from slimreid.errors import ConfigError, DataError, ModelError, TrainingError
 from slimreid.inference.model_file import read_model
 from slimreid.runs.folder import RunFolder
 from slimreid.training.callbacks.base import StepReport
-from slimreid.training.callbacks.tensorboard import TensorBoardFiles
+from slimreid.training.callbacks.files import TensorBoardFiles
 from slimreid.training.checkpoint.state import read_state
 from slimreid.training.checkpoint.store import CheckpointStore, read_checkpoint, remove_unfinished
 from slimreid.training.distributed.failures import explained

@@ -19,8 +19,14 @@ from slimreid.inference.model_file import fingerprint, read_model, write_model
 from slimreid.runs.folder import RunFolder
 from slimreid.runs.starts import Surroundings
 from slimreid.training.checkpoint import store as module
-from slimreid.training.checkpoint.optimizer_state import flatten_optimizer, restore_optimizer
-from slimreid.training.checkpoint.state import Best, Checkpoint, FileMark, RunState
+from slimreid.training.checkpoint.state import (
+    Best,
+    Checkpoint,
+    FileMark,
+    RunState,
+    flatten_optimizer,
+    restore_optimizer,
+)
 from slimreid.training.checkpoint.store import CheckpointStore, read_checkpoint
 from slimreid.training.loop import train
 from support.models import write_with_header

@@ -17,7 +17,8 @@ from slimreid.errors import ConfigError
 from slimreid.training.distributed.processes import Processes, gather_rows, join_processes, mean_named
 from slimreid.training.learner import Learner
 from slimreid.training.loop import train
-from support.runs import make_config, read_metrics, write_random_model, write_set
+from support.models import write_random_model
+from support.runs import make_config, read_metrics, write_set
 from support.two_process_driver import default_dtype, one_update
 
 RELATIVE = 1e-6
@@ -86,10 +87,8 @@ def pair(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pair")
     write_set(folder / "set")
     write_set(folder / "set_missing", missing=True)
-    teacher = make_config(
-        folder / "set_missing" / "manifest.csv", "model.reduction=none", "model.fusion=mean"
-    )
-    write_random_model(folder / "teacher", teacher, 5)
+    theirs = ("model.reduction=none", "model.fusion=mean")
+    write_random_model(folder / "teacher", folder / "set_missing" / "manifest.csv", *theirs, seed=5)
     cases = {name: placed(folder, options) for name, options in (SYNCED | FP32 | ALONE).items()}
     (folder / "cases.json").write_text(json.dumps(cases))
     script = Path(__file__).parents[2] / "support" / "two_process_driver.py"

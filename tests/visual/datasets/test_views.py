@@ -14,7 +14,7 @@ def test_rows_show_different_cameras_and_every_spectrum(small_set):
     for row in rows:
         assert row.captions == ["camera 1", "camera 2"]
         assert all(set(cell) == {"rgb", "nir", "tir"} for cell in row.cells)
-    assert [r.label for r in dataset_rows(read_manifest(small_set), "query", 9, 9)] == ["4", "5", "6"]
+    assert [r.label for r in dataset_rows(read_manifest(small_set), "query", 9, 9)] == ["id9", "id10", "id11"]
     assert len(dataset_rows(read_manifest(small_set), "query", 1, 9)[0].cells) == 4, "no image twice"
 
 

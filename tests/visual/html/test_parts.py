@@ -8,8 +8,7 @@ import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from slimreid.visual.html.parts import Cell, Section, Table, inline_svg, plot
-from slimreid.visual.html.render import environment, render
+from slimreid.visual.html.parts import Cell, Section, Table, environment, inline_svg, plot, render
 from slimreid.visual.style import DARK, LIGHT, new_axes, svg_text
 
 HOSTILE = """<img src=x onerror=alert(1)>"'&{{ 7 * 7 }}"""

@@ -17,8 +17,7 @@ from slimreid.evaluation.reports.evaluate import read_evaluation
 from slimreid.inference.model_card import CHOSEN_ON_TEST
 from slimreid.visual.html.figures import missing_section, thresholds_table
 from slimreid.visual.html.models import headline_table, selection_notes
-from slimreid.visual.html.parts import Section, Table
-from slimreid.visual.html.render import environment, render
+from slimreid.visual.html.parts import Section, Table, environment, render
 from slimreid.visual.html.report import write_report
 from slimreid.visual.html.run import gather_run, run_names
 from support.models import write_random_model

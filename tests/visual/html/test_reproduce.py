@@ -13,7 +13,7 @@ from slimreid.cli.app import main
 from slimreid.cli.parser import parse_words
 from slimreid.data.manifest import read_manifest
 from slimreid.data.synthetic import SynthOptions
-from slimreid.data.synthetic.world import make_world
+from slimreid.data.synthetic.generate import make_world
 from slimreid.evaluation import KReciprocal
 from slimreid.evaluation.reports.evaluate import EvaluationOptions, evaluate_model, read_evaluation
 from slimreid.training.loop import train

@@ -20,7 +20,7 @@ from slimreid.config import Config
 from slimreid.config.files import save_config
 from slimreid.errors import ConfigError, DataError
 from slimreid.inference.load import load
-from slimreid.inference.model_header import MODEL_NAME
+from slimreid.inference.model_card import MODEL_NAME
 from slimreid.progress import progress
 from slimreid.runs.comparison import Comparison, compare_records
 from slimreid.runs.measure import first_of_each, measure_speeds

@@ -1,4 +1,4 @@
-"""`slimreid compare`: one table of several trained models."""
+"""`slimreid compare` and `report`: one table, or one page, of several trained models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slimreid.cli.console import print_table, say
-from slimreid.cli.options.measuring import CompareOptions
+from slimreid.cli.options.measuring import CompareOptions, ReportOptions
 from slimreid.errors import ConfigError
 from slimreid.files import check_writable
 from slimreid.inference.load import LoadedModel, load
@@ -22,6 +22,8 @@ from slimreid.runs.measure import (
 )
 from slimreid.runs.record import RunRecord, read_record
 from slimreid.runs.tables import caption, cells, check_suffix, headings, write_comparison
+from slimreid.visual.html.report import write_report
+from slimreid.visual.html.run import gather_run, run_names
 
 SHOWN_OPTIONS = 12
 
@@ -85,3 +87,16 @@ def _print_options(changed: dict[str, dict[str, object]]) -> None:
     labels = list(next(iter(changed.values())))
     rows = [[key, *(json.dumps(value) for value in values.values())] for key, values in changed.items()]
     print_table(["options that differ", *labels], rows)
+
+
+def report(options: ReportOptions) -> None:
+    """Write one self-contained HTML page: metrics, curves, examples, commands to reproduce it."""
+    names = run_names(options.models)
+    out = options.out
+    check_writable(out)
+    gathered = [
+        gather_run(path, name, options.data)
+        for path, name in progress(list(zip(options.models, names, strict=True)), "evaluating models")
+    ]
+    write_report(gathered, out)
+    say(f"report: {out} ({out.stat().st_size / 1e6:.1f} MB)")

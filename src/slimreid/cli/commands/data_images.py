@@ -1,16 +1,21 @@
-"""`slimreid data synth`, `simulate` and `sheet`: images of datasets, drawn."""
+"""`slimreid data synth`, `simulate`, `sheet` and `preview`: images of datasets, drawn."""
 
 from __future__ import annotations
 
 import shlex
+from itertools import islice
 
 from slimreid.cli.console import say
-from slimreid.cli.options.data import SheetOptions, SimulateOptions, SynthOptions
+from slimreid.cli.options.data import PreviewOptions, SheetOptions, SimulateOptions, SynthOptions
+from slimreid.config.files import save_config
 from slimreid.data import synthetic
+from slimreid.data.augment.modality_dropout import drop_from_batch
+from slimreid.data.augment.style import mix_styles
+from slimreid.data.loader import train_loader
 from slimreid.data.manifest import read_manifest
 from slimreid.data.simulate.dataset import simulate_manifest
-from slimreid.data.synthetic.world import make_world
-from slimreid.visual.datasets.views import dataset_rows, save_sheet
+from slimreid.data.synthetic.generate import make_world
+from slimreid.visual.datasets.views import batch_rows, dataset_rows, save_sheet
 
 
 def synth(options: SynthOptions) -> None:
@@ -42,3 +47,19 @@ def sheet(options: SheetOptions) -> None:
     rows = dataset_rows(manifest, options.split, options.identities, options.images, options.seed)
     save_sheet(rows, manifest.modalities, options.out, title=f"{options.data}", note=manifest.origin)
     say(f"contact sheet of {len(rows)} identities: {options.out}")
+
+
+def preview(options: PreviewOptions) -> None:
+    """Draw training batches as the model will see them: augmented, aligned, with dropped modalities."""
+    config, out = options.config, options.out
+    loader = train_loader(config)
+    save_config(config, out)
+    for number, batch in enumerate(islice(loader, options.batches)):
+        batch = drop_from_batch(batch, config.transforms, config.seed, number)
+        batch = mix_styles(batch, config.transforms, config.seed, number)
+        rows = batch_rows(batch, loader.dataset)
+        save_sheet(rows, batch.modalities, out / f"batch_{number}.png", title=f"batch {number}")
+    drawn = min(options.batches, len(loader))
+    say(f"{len(loader)} batches per epoch; the first {drawn} drawn in {out}")
+    if loader.dropped:
+        say(loader.report())

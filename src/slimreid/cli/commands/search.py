@@ -14,8 +14,7 @@ from slimreid.inference.embed_dataset import embed_dataset
 from slimreid.inference.embedding_files import SUFFIX, read_embeddings
 from slimreid.inference.exported_card import CARD_NAME, read_exported
 from slimreid.inference.load import load
-from slimreid.inference.model_card import feature_fingerprint
-from slimreid.inference.model_header import MODEL_NAME, read_card
+from slimreid.inference.model_card import MODEL_NAME, feature_fingerprint, read_card
 from slimreid.inference.search import Answer, open_gallery, open_queries
 from slimreid.inference.search import search as rank
 

@@ -1,4 +1,4 @@
-"""`slimreid train`: train a model."""
+"""`slimreid train`, and `import-demo`, which makes a run of DeMo's files."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from slimreid.cli.console import console, quietened, say, table
-from slimreid.cli.options.training import TrainOptions
+from slimreid.cli.options.training import ImportDemoOptions, TrainOptions
 from slimreid.cli.signals import stop_code
-from slimreid.compat.demo_arguments import read_demo_file
-from slimreid.compat.demo_options import read_demo_options
+from slimreid.compat.demo_options import read_demo_file, read_demo_options
+from slimreid.compat.demo_run import import_demo as convert
 from slimreid.errors import SlimReIDError
 from slimreid.runs.folder import RunFolder
 from slimreid.training import loop
@@ -87,3 +87,21 @@ def _print_result(result: dict[str, Any], out: Path) -> None:
     if "note" in result:
         say(f"note: {result['note']}")
     say(f"model: {out / 'model.safetensors'}")
+
+
+def import_demo(options: ImportDemoOptions) -> None:
+    """Turn a DeMo config and checkpoint into a run."""
+    found = convert(options.config, options.checkpoint, options.out, pairs=options.set, manifest=options.data)
+    card = found.card
+    rows: list[tuple[str, object]] = [
+        ("backbone", card.config.model.backbone),
+        ("fusion", card.config.model.fusion),
+        ("image size", "×".join(map(str, card.config.transforms.size))),
+        ("identities, cameras", f"{len(card.identities)}, {len(card.cameras)}"),
+        ("fingerprint", found.fingerprint[:12]),
+    ]
+    console.print(table(["imported", ""], rows))
+    for note in found.notes:
+        say(f"{options.config.name}: {note}")
+    say(f"model: {found.model}")
+    say(f"next: slimreid evaluate {options.out}" + ("" if options.data else " --data MANIFEST"))

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from slimreid.config import TransformConfig
 from slimreid.data.augment.degrade import degrade, draw_frame, reframe
-from slimreid.data.images.normalise import normalise
-from slimreid.data.images.window import Pixels
+from slimreid.data.images.values import Pixels, normalise
 from slimreid.modalities import describe
 
 Rng = np.random.Generator

@@ -9,8 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from slimreid.data.check.files import Size, misaligned, open_images
-from slimreid.data.check.labels import duplicates, leaks, lonely, too_few_identities, unmatched_modalities
-from slimreid.data.check.protocol import unmatched
+from slimreid.data.check.labels import (
+    duplicates,
+    leaks,
+    lonely,
+    too_few_identities,
+    unmatched,
+    unmatched_modalities,
+)
 from slimreid.data.manifest import SPLITS, ImageRef, Manifest, Protocol, parse_manifest
 from slimreid.data.problems import Problem, ProblemGroup, group_problems
 

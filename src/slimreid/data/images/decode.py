@@ -3,7 +3,7 @@
 Only regular files are read, and only as JPEG, PNG, TIFF, BMP or WebP, whatever their name says; size in
 bytes and in pixels is checked before anything is read or decoded. What comes out is an array of pixels
 or a `DataError` with the path. Orientation tags (EXIF) are not applied: all modalities of a sample must
-be stored upright. Values with more than 8 bits: see `slimreid.data.images.window`.
+be stored upright. Values with more than 8 bits: see `slimreid.data.images.values`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from slimreid.data.images.window import Pixels, image_pixels, is_deep
+from slimreid.data.images.values import Pixels, image_pixels, is_deep
 from slimreid.data.manifest import Box, ImageRef, Window
 from slimreid.errors import DataError, SlimReIDWarning
 from slimreid.files import open_regular

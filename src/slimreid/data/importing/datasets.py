@@ -10,9 +10,7 @@ from pathlib import Path
 from slimreid.data.images.decode import image_info
 from slimreid.data.importing.layouts import IDENTITY_FOLDERS, LAYOUTS, Layout
 from slimreid.data.importing.modality_names import unclear_message
-from slimreid.data.importing.scan import Scan, SourceFile, scan_source
-from slimreid.data.importing.template import compile_template
-from slimreid.data.importing.walk import describe_tree
+from slimreid.data.importing.scan import Scan, SourceFile, compile_template, describe_tree, scan_source
 from slimreid.data.manifest import SPLITS, Box, ImageRef, Manifest, Protocol, Sample
 from slimreid.errors import ConfigError, DataError
 from slimreid.files import natural_key, relative_posix

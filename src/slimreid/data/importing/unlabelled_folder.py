@@ -11,7 +11,7 @@ from pathlib import Path
 from slimreid.data.importing.datasets import import_layout
 from slimreid.data.importing.layouts import IDENTITY_FOLDERS, LAYOUTS
 from slimreid.data.importing.modality_names import read_name, unclear_message
-from slimreid.data.importing.walk import image_files
+from slimreid.data.importing.scan import image_files
 from slimreid.data.manifest import ImageRef, Manifest, Sample
 from slimreid.errors import ConfigError, DataError
 from slimreid.files import relative_posix

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from slimreid.data.manifest.samples import SPLITS, Box, ImageRef, Sample, Split, Window
 from slimreid.data.problems import Problem
-from slimreid.errors import DataError
+from slimreid.errors import DataError, nearest_names
 from slimreid.modalities import MODALITIES, declare, find_modality, order
-from slimreid.names import nearest_names
 
 REQUIRED = ("split", "identity", "camera")
 _PLAIN = (*REQUIRED, "scene", "protocol", "origin")

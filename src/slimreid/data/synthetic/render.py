@@ -17,10 +17,16 @@ from slimreid.data.synthetic.options import SynthOptions
 from slimreid.data.synthetic.scenery import scene
 from slimreid.data.synthetic.scenery.canvas import MATERIAL, OBJECT, Array
 from slimreid.data.synthetic.scenery.clutter import IN_FRONT, LIVELY, STANDING, Rng
-from slimreid.data.synthetic.scenery.conditions import Conditions, draw_conditions
-from slimreid.data.synthetic.scenery.folds import Folds
+from slimreid.data.synthetic.scenery.materials import Folds
 from slimreid.data.synthetic.scenery.scene import MARGIN, SUPERSAMPLE, Camera
-from slimreid.data.synthetic.scenery.sensor import CORE, SENSORS, shrink, to_bytes
+from slimreid.data.synthetic.scenery.sensor import (
+    CORE,
+    SENSORS,
+    Conditions,
+    draw_conditions,
+    shrink,
+    to_bytes,
+)
 from slimreid.modalities import TIR
 
 _STREAM = 3

@@ -18,7 +18,6 @@ from slimreid.evaluation.metrics.rerank import KReciprocal
 from slimreid.evaluation.query_gallery import SPLITS_OF, Part, Side, select_part, side_of
 from slimreid.evaluation.reports import records
 from slimreid.evaluation.reports.feature_metrics import FeatureMetrics, Search, feature_metrics
-from slimreid.evaluation.reports.freshness import evaluation_key
 from slimreid.evaluation.reports.missing import MissingMatrix, missing_matrix
 from slimreid.evaluation.reports.thresholds import (
     Threshold,
@@ -27,12 +26,12 @@ from slimreid.evaluation.reports.thresholds import (
     threshold_rates,
 )
 from slimreid.inference.exported_card import CARD_NAME
+from slimreid.inference.features.cache import evaluation_key
 from slimreid.inference.features.data import Cameras, ModelData, camera_numbers, describe_data, open_data
 from slimreid.inference.features.extract import Extraction, Features, extract_features
 from slimreid.inference.kinds import Subset, feature_kinds
 from slimreid.inference.loaded_model import LoadedModel
-from slimreid.inference.model_card import CHOSEN_ON_TEST
-from slimreid.inference.model_header import MODEL_NAME
+from slimreid.inference.model_card import CHOSEN_ON_TEST, MODEL_NAME
 from slimreid.json_files import check_object, parse_json, shown
 from slimreid.modalities import all_subsets
 from slimreid.models.reid_model import BOTH

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
-from sklearn.cluster import AgglomerativeClustering
 
 from slimreid.errors import DataError
 from slimreid.gallery.decisions.searches import Floats, Ints
@@ -114,6 +113,10 @@ def _small_parts(members: Ints, pairs: _Pairs) -> Iterator[Ints]:
 
 def _average_linkage(similarity: Similarity, rows: Prepared, threshold: float) -> Ints:
     """For each of m rows (m,) the place of the first one of its cluster."""
+    from sklearn.cluster import (
+        AgglomerativeClustering,  # here: it takes longer than all the rest of a gallery
+    )
+
     above = similarity.scores(rows, rows).astype(np.float64) - threshold
     above[np.isnan(above)] = 0  # exactly the threshold, and so is every average of such pairs
     model = AgglomerativeClustering(

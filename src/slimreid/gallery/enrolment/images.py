@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from slimreid.data.images.decode import MAX_BYTES, read_image
-from slimreid.data.images.window import Pixels
+from slimreid.data.images.values import Pixels
 from slimreid.data.manifest import ImageRef, Window
 from slimreid.files import open_regular
 

@@ -23,9 +23,10 @@ from slimreid import __version__
 from slimreid.config import Config
 from slimreid.data.manifest import Manifest
 from slimreid.files import atomic_write
+from slimreid.inference.features.data import Cameras, ModelData, camera_numbers, eval_config
 from slimreid.inference.kinds import Floats
 from slimreid.inference.loaded_model import LoadedModel
-from slimreid.inference.model_header import checksum
+from slimreid.inference.model_card import checksum
 from slimreid.modalities import subset_name
 
 logger = logging.getLogger(__name__)
@@ -133,3 +134,22 @@ class FeatureCache:
         content = save(arrays, metadata={_HEADER: json.dumps(header, ensure_ascii=False)})
         with atomic_write(self.path(subset)) as file:
             file.write(content)
+
+
+def evaluation_key(
+    loaded: LoadedModel, data: ModelData, protocol: str, cameras: Cameras, skip_broken: bool | None
+) -> str:
+    """SHA-256 over what decides the features of these rows, and over who is seen where.
+
+    Args:
+        loaded: The model.
+        data: The rows that are searched, and no others.
+        protocol: Which gallery images a query ignores.
+        cameras: Whether cameras with the names of training cameras are the same ones.
+        skip_broken: Whether samples whose files cannot be read are left out; None = as in the run.
+    """
+    config = eval_config(loaded, data, skip_broken=skip_broken)
+    numbers = camera_numbers(loaded, data, cameras).camera
+    features = features_key(loaded, data.manifest, config, numbers)
+    labels = [[s.split, s.identity, s.camera, s.scene] for s in data.manifest.samples]
+    return hashlib.sha256(json.dumps([features, protocol, labels]).encode()).hexdigest()

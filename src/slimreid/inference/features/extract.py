@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slimreid.config.model import BOTH
-from slimreid.data.batch_reader import BatchReader
 from slimreid.data.manifest import Manifest, Sample
+from slimreid.data.sample_reader import BatchReader
 from slimreid.data.splits import files_of
 from slimreid.errors import SlimReIDWarning
-from slimreid.inference.checks import memory_explained
 from slimreid.inference.features.cache import FeatureCache, Stored, features_key
 from slimreid.inference.features.data import Cameras, ModelData, camera_numbers, eval_config
-from slimreid.inference.kinds import Floats, Subset, check_kind, join_branches
+from slimreid.inference.kinds import Floats, Subset, check_kind, join_branches, memory_explained
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.progress import progress
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from slimreid.errors import ConfigError, TrainingError
-from slimreid.inference.model_header import MODEL_NAME
+from slimreid.inference.model_card import MODEL_NAME
 from slimreid.runs.folder import RunFolder
 from slimreid.runs.identity import FREE_KEYS, ROUNDING_KEYS, changed_keys, flat_options
 from slimreid.runs.starts import Surroundings

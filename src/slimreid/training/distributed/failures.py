@@ -8,8 +8,7 @@ from contextlib import contextmanager
 
 import torch.distributed as dist
 
-from slimreid.errors import TrainingError
-from slimreid.memory import is_out_of_memory
+from slimreid.errors import TrainingError, is_out_of_memory
 
 _SHARED_WORD = "out of shared memory"
 _WORKER_WORDS = (_SHARED_WORD, "killed by signal", "exited unexpectedly")

@@ -18,8 +18,7 @@ from slimreid.errors import ConfigError, DataError
 from slimreid.files import atomic_write, natural_key, write_text
 from slimreid.modalities import describe
 from slimreid.visual.datasets.contact_sheet import ContactRow, draw_contact_sheet
-from slimreid.visual.html.parts import Photo, photo
-from slimreid.visual.html.render import render
+from slimreid.visual.html.parts import Photo, photo, render
 
 _HEIGHT = 256
 """Pixels of an image on a page, twice what it shows, for sharp screens."""

@@ -12,8 +12,7 @@ from slimreid.evaluation.reports.formatting import points
 from slimreid.evaluation.reports.missing import DRAWS
 from slimreid.evaluation.reports.writing import chance_text, threshold_text
 from slimreid.modalities import subset_name
-from slimreid.visual.html.parts import Cell, Section, Table, plot
-from slimreid.visual.html.render import render
+from slimreid.visual.html.parts import Cell, Section, Table, plot, render
 from slimreid.visual.html.run import ReportRun
 from slimreid.visual.plots.curves import cmc_curves, loss_curves, map_curves
 from slimreid.visual.plots.embedding_map import embedding_map

@@ -10,8 +10,7 @@ from slimreid.evaluation.metrics.bootstrap import PairedDifference, paired_boots
 from slimreid.evaluation.reports.formatting import interval_points, points, signed_interval, signed_points
 from slimreid.evaluation.reports.writing import RANKS
 from slimreid.inference.model_card import CHOSEN_ON_TEST
-from slimreid.visual.html.parts import Cell, Plot, Section, Table, plot
-from slimreid.visual.html.render import render
+from slimreid.visual.html.parts import Cell, Plot, Section, Table, plot, render
 from slimreid.visual.html.run import ReportRun
 from slimreid.visual.plots.accuracy_cost import CostPoint, accuracy_cost_plot
 

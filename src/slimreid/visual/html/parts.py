@@ -1,4 +1,7 @@
-"""What pages are made of: sections, tables, figures that follow the theme, photographs."""
+"""What pages are made of: sections, tables, figures that follow the theme, photographs, and their templates.
+
+Values are escaped, and nothing comes from outside the file.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,37 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from html import escape
+from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 from PIL import Image
 
-from slimreid.visual.style import LIGHT, svg_text
+from slimreid import __version__
+from slimreid.visual.style import DARK, LIGHT, svg_text
+
+
+@cache
+def environment() -> Environment:
+    """The templates, with the colours of both looks; a value that is missing is an error."""
+    environment = Environment(
+        loader=PackageLoader("slimreid.visual"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"version": __version__, "light": LIGHT.colours(), "dark": DARK.colours()}
+    return environment
+
+
+def render(template: str, **values: Any) -> Markup:
+    """A template of `slimreid/visual/templates` with its values filled in."""
+    return Markup(environment().get_template(template).render(values))
+
 
 _PHOTO_QUALITY = 82
 _VARIABLES = {colour: f"var(--{name})" for name, colour in LIGHT.colours().items()}

@@ -9,8 +9,7 @@ from functools import cache
 import numpy as np
 from PIL import Image, ImageDraw
 
-from slimreid.visual.html.parts import Photo, Section, photo
-from slimreid.visual.html.render import render
+from slimreid.visual.html.parts import Photo, Section, photo, render
 from slimreid.visual.html.run import ReportRun
 from slimreid.visual.patches.figure import OUTLINE, Panel, view_panels
 from slimreid.visual.patches.sample_views import open_sample

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from slimreid.modalities import describe
 from slimreid.runs.reproduce import shown_path
-from slimreid.visual.html.parts import Section, Table
-from slimreid.visual.html.render import render
+from slimreid.visual.html.parts import Section, Table, render
 from slimreid.visual.html.run import ReportRun
 
 Runs = Sequence[ReportRun]

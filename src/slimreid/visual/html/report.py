@@ -19,10 +19,9 @@ from slimreid.visual.html.figures import (
     verification_section,
 )
 from slimreid.visual.html.models import Speeds, model_lines, result_section
-from slimreid.visual.html.parts import Section
+from slimreid.visual.html.parts import Section, render
 from slimreid.visual.html.photos import patches_section, rank_section
 from slimreid.visual.html.provenance import PROTOCOLS, provenance_section
-from slimreid.visual.html.render import render
 from slimreid.visual.html.reproduce import reproduce_section
 from slimreid.visual.html.run import ReportRun
 

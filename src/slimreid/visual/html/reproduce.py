@@ -11,16 +11,14 @@ from pathlib import Path
 from slimreid.config import Config
 from slimreid.config.files import CONFIG_NAME, config_text, load_config
 from slimreid.data.manifest import MANIFEST_NAME, read_manifest
-from slimreid.data.synthetic.generate import DESCRIPTION
+from slimreid.data.synthetic.generate import DESCRIPTION, VAL_IDENTITIES
 from slimreid.data.synthetic.options import SynthOptions
-from slimreid.data.synthetic.world import VAL_IDENTITIES
 from slimreid.errors import SlimReIDError
 from slimreid.evaluation.metrics.rerank import KReciprocal
 from slimreid.inference.kinds import feature_kinds
 from slimreid.runs.folder import RunFolder
 from slimreid.runs.reproduce import MANIFEST, shown_path, train_words
-from slimreid.visual.html.parts import Section
-from slimreid.visual.html.render import render
+from slimreid.visual.html.parts import Section, render
 from slimreid.visual.html.run import ReportRun, run_names
 
 Runs = Sequence[ReportRun]

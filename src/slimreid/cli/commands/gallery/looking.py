@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from slimreid.cli.commands.gallery.making import show_concerns
-from slimreid.cli.commands.gallery.opening import open_gallery, print_json, row_filter
+from slimreid.cli.commands.gallery.opening import open_gallery, print_json, row_filter, show_concerns
 from slimreid.cli.console import console, say, table
 from slimreid.cli.options.gallery import GalleryCheckOptions, GalleryListOptions, LogOptions, RowsOptions
 from slimreid.gallery.answers import row_to_dict

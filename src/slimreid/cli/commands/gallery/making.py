@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from pathlib import Path
 
-from slimreid.cli.commands.gallery.opening import open_gallery, open_with_model
+from slimreid.cli.commands.gallery.opening import open_gallery, open_with_model, show_concerns, show_some
 from slimreid.cli.commands.gallery.remote import connect, enrol_server, is_server
-from slimreid.cli.console import console, say, table
+from slimreid.cli.console import say
 from slimreid.cli.options.gallery import CreateOptions, EnrolOptions, ReembedOptions
-from slimreid.devices import choose_device
 from slimreid.errors import DataError
-from slimreid.gallery.concerns import Concern
 from slimreid.gallery.enrolment.sources import Labels, Source, open_source
 from slimreid.gallery.gallery import Gallery
 from slimreid.inference.load import load
 from slimreid.inference.search import KnowsModalities, canonical_of
 from slimreid.times import parse_time
-
-SHOWN = 10
-"""Lines of a list that are shown."""
 
 
 def create(options: CreateOptions) -> None:
@@ -43,8 +37,8 @@ def enrol(options: EnrolOptions) -> None:
         sizes = gallery.list()
     for note in source.notes:
         say(f"note: {note}")
-    _show_some("known", done.known)
-    _show_some("broken", done.broken)
+    show_some("known", done.known)
+    show_some("broken", done.broken)
     show_concerns(done.concerns)
     say(_summary(done.added, len(done.known), sum(sizes.values()), len(set(sizes) - {""})))
 
@@ -57,8 +51,8 @@ def _enrol_server(options: EnrolOptions) -> None:
         now = client.status()
     for note in source.notes:
         say(f"note: {note}")
-    _show_some("broken", list(done.problems))
-    _show_some("look at", list(done.concerns))
+    show_some("broken", list(done.problems))
+    show_some("look at", list(done.concerns))
     say(_summary(done.enrolled, done.known, now["rows"], now["identities"]))
     if done.broken and not options.skip_broken:
         raise DataError(f"{done.broken:,} samples could not be read; the others are enrolled")
@@ -88,39 +82,13 @@ def _source(model: KnowsModalities, options: EnrolOptions) -> Source:
     return open_source(model, place, labels)
 
 
-def show_concerns(concerns: list[Concern]) -> None:
-    """Samples that should be looked at: how many by reason, and the first of them."""
-    if not concerns:
-        return
-    counts = Counter(_kind(reason) for concern in concerns for reason in concern.reasons)
-    console.print(table(["look at", "rows"], [[reason, count] for reason, count in counts.most_common()]))
-    lines = [
-        f"row {concern.row.id} ({concern.row.identity or 'no identity'}): {'; '.join(concern.reasons)}"
-        for concern in concerns
-    ]
-    _show_some("look at", lines)
-
-
-def _kind(reason: str) -> str:
-    """A reason without the modality or row it names."""
-    parts = reason.split(": ")
-    return (parts[0] if len(parts[0].split()) > 1 else parts[-1]).partition(" of row")[0]
-
-
-def _show_some(word: str, lines: list[str]) -> None:
-    for line in lines[:SHOWN]:
-        say(f"{word}: {line}")
-    if len(lines) > SHOWN:
-        say(f"... and {len(lines) - SHOWN:,} more")
-
-
 def reembed(options: ReembedOptions) -> None:
     """Compute all features anew with another model."""
-    loaded = load(options.model, choose_device(options.device))
+    loaded = load(options.model, options.device)
     with open_gallery(options) as gallery:
         done = gallery.reembed(loaded, feature=options.feature, drop_missing=options.drop_missing)
         rows = len(gallery)
-    _show_some("removed", done.missing)
+    show_some("removed", done.missing)
     if done.entry is None:
         say(f"{options.gallery}: its features are of this model already")
         return

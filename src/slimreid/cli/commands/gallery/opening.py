@@ -1,17 +1,22 @@
-"""What the commands of a gallery share: opening it, filters, answers as JSON."""
+"""What the commands of a gallery share: opening it, filters, answers as JSON, lists of rows to look at."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 
+from slimreid.cli.console import console, say, table
 from slimreid.cli.options.gallery import GalleryOptions, ModelOptions, RowOptions
-from slimreid.devices import choose_device
 from slimreid.errors import ConfigError
+from slimreid.gallery.concerns import Concern
 from slimreid.gallery.gallery import Gallery
 from slimreid.gallery.store.rows import Filter
 from slimreid.inference.load import LoadedModel, load
 from slimreid.modalities import parse_subset
 from slimreid.times import parse_time
+
+SHOWN = 10
+"""Lines of a list that are shown."""
 
 
 def open_gallery(options: GalleryOptions) -> Gallery:
@@ -25,7 +30,7 @@ def open_with_model(options: ModelOptions) -> tuple[Gallery, LoadedModel]:
     path = options.model or gallery.info.path
     if not path:
         raise ConfigError("the gallery does not say where its model is; name it with --model")
-    loaded = load(path, choose_device(options.device))
+    loaded = load(path, options.device)
     gallery.use(loaded)
     return gallery, loaded
 
@@ -47,3 +52,30 @@ def row_filter(gallery: Gallery, options: RowOptions) -> Filter:
 def print_json(value: object) -> None:
     """Print as JSON, whatever the width of the terminal."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def show_concerns(concerns: list[Concern]) -> None:
+    """Samples that should be looked at: how many by reason, and the first of them."""
+    if not concerns:
+        return
+    counts = Counter(_kind(reason) for concern in concerns for reason in concern.reasons)
+    console.print(table(["look at", "rows"], [[reason, count] for reason, count in counts.most_common()]))
+    lines = [
+        f"row {concern.row.id} ({concern.row.identity or 'no identity'}): {'; '.join(concern.reasons)}"
+        for concern in concerns
+    ]
+    show_some("look at", lines)
+
+
+def _kind(reason: str) -> str:
+    """A reason without the modality or row it names."""
+    parts = reason.split(": ")
+    return (parts[0] if len(parts[0].split()) > 1 else parts[-1]).partition(" of row")[0]
+
+
+def show_some(word: str, lines: list[str]) -> None:
+    """The first lines of a list, each after `word`, and how many more there are."""
+    for line in lines[:SHOWN]:
+        say(f"{word}: {line}")
+    if len(lines) > SHOWN:
+        say(f"... and {len(lines) - SHOWN:,} more")

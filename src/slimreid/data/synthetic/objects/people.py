@@ -19,7 +19,7 @@ from slimreid.data.synthetic.scenery.canvas import (
     paint,
     tube,
 )
-from slimreid.data.synthetic.scenery.folds import Folds
+from slimreid.data.synthetic.scenery.materials import Folds
 
 Joint = tuple[float, float, float]  # to the person's left, up, forward; the body is 1 high
 

@@ -20,7 +20,7 @@ from slimreid.data.synthetic.scenery.canvas import (
     paint,
     polygon,
 )
-from slimreid.data.synthetic.scenery.folds import Folds
+from slimreid.data.synthetic.scenery.materials import Folds
 
 Solid = tuple[float, float, float]  # metres forward, up, and to the right
 

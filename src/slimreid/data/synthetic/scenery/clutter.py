@@ -6,15 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
+from slimreid.data.synthetic.objects.identity import draw_looks
 from slimreid.data.synthetic.objects.looks import coats, pick
 from slimreid.data.synthetic.objects.people import Pose, paint_person
 from slimreid.data.synthetic.objects.person_looks import person_shape
 from slimreid.data.synthetic.objects.vehicle_looks import vehicle_shape
 from slimreid.data.synthetic.objects.vehicles import half_extent, paint_vehicle
-from slimreid.data.synthetic.objects.wardrobe import draw_looks
 from slimreid.data.synthetic.scenery.canvas import Array, Coat, Point, ellipse, paint, polygon, tube
-from slimreid.data.synthetic.scenery.folds import Folds
-from slimreid.data.synthetic.scenery.materials import coat
+from slimreid.data.synthetic.scenery.materials import Folds, coat
 
 Rng = np.random.Generator
 _PERSON = 1.72  # metres

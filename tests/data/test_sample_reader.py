@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from slimreid.data.batch_reader import BatchReader
 from slimreid.data.label_encoder import LabelEncoder
 from slimreid.data.loader import eval_loader
 from slimreid.data.manifest import SPLITS, read_manifest
+from slimreid.data.sample_reader import BatchReader
 from slimreid.errors import DataError
 from support.runs import make_config
 

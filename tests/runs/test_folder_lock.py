@@ -7,12 +7,12 @@ import sys
 import pytest
 
 from slimreid.errors import TrainingError
-from slimreid.runs.lock import LOCK_NAME, locked
+from slimreid.runs.folder import LOCK_NAME, locked
 
 HOLD = """
 import os, sys, time
 from pathlib import Path
-from slimreid.runs.lock import locked
+from slimreid.runs.folder import locked
 
 with locked(Path(sys.argv[1])):
     child = os.fork()  # as the processes that load images are

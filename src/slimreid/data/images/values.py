@@ -1,4 +1,4 @@
-"""Values with more than 8 bits as 8-bit grey.
+"""Values of pixels: more than 8 bits as 8-bit grey, 8 bits as the numbers a model sees. In numpy alone.
 
 Thermal cameras store 16 bits or floating point. A fixed window, `low high` from the manifest or the
 config, keeps absolute heat: the same temperature is the same grey in every image. Without one, the 1st
@@ -8,11 +8,15 @@ temperature.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import NDArray
 from PIL import Image
 
 from slimreid.data.manifest import Window
+from slimreid.errors import DataError
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -55,3 +59,30 @@ def apply_window(values: npt.NDArray[np.float32], window: Window | None) -> Pixe
             scaled = (part - low) * (255.0 / (high - low))
         grey[top : top + rows] = np.rint(scaled.clip(0, 255))
     return grey
+
+
+Floats = NDArray[np.float32]
+
+
+def normalise(image: Pixels, mean: float, std: float) -> Floats:
+    """(3, H, W) uint8 to contiguous float32 with (x / 255 − mean) / std."""
+    x = image.astype(np.float32, order="C")
+    x *= np.float32(1 / (255 * std))
+    x -= np.float32(mean / std)
+    return x
+
+
+def check_aligned(pixels: Mapping[str, Pixels], names: Mapping[str, str]) -> None:
+    """Refuse images (H, W, 3) of one sample that differ in aspect: their patches would not match.
+
+    Raises `DataError` with the image's entry in `names`.
+    """
+    (first, image), *others = pixels.items()
+    height, width = image.shape[:2]
+    for name, other in others:
+        H, W = other.shape[:2]
+        if abs(H * width - W * height) > max(height, width, H, W):
+            raise DataError(
+                f"{names[name]}: '{name}' is {W}×{H} but '{first}' is {width}×{height}; spectra of one "
+                f"sample must be aligned, crop or resize them to one shape"
+            )

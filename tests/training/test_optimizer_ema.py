@@ -9,7 +9,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from slimreid.errors import ConfigError, ModelError
-from slimreid.training.ema import EMA
+from slimreid.training.optimizer import EMA
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slimreid.config import OptimConfig
-from slimreid.training.schedule import LRSchedule, lr_at
+from slimreid.training.optimizer import LRSchedule, lr_at
 
 RECIPE = OptimConfig()  # lr 3.5e-4, backbone 5e-6, 10 warm-up epochs, start 0.1, final 0.001
 EPOCHS = 50
