@@ -30,8 +30,6 @@ class Modality:
     """Words in names of folders, files and columns that mean this modality (case does not matter)."""
     colour: bool = False
     """Whether its three channels are colours, so that colour jitter makes sense."""
-    thermal: bool = False
-    """Whether its values are heat, so that a fixed 16-bit window keeps absolute temperature."""
 
 
 RGB, NIR, TIR = "rgb", "nir", "tir"
@@ -41,7 +39,7 @@ MODALITIES: dict[str, Modality] = {
     for m in (
         Modality(RGB, "r", "visible", ("vis", "visible", "color", "colour"), colour=True),
         Modality(NIR, "n", "near infrared", ("ni", "near-infrared", "nearinfrared")),
-        Modality(TIR, "t", "thermal infrared", ("ti", "th", "thermal", "lwir", "mwir"), thermal=True),
+        Modality(TIR, "t", "thermal infrared", ("ti", "th", "thermal", "lwir", "mwir")),
     )
 }
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from slimreid.config import Config, DataConfig, TransformConfig
@@ -17,6 +16,7 @@ from slimreid.data.images.resize import resize
 from slimreid.data.images.values import Floats, Pixels, check_aligned, normalise
 from slimreid.data.label_encoder import LabelEncoder
 from slimreid.data.manifest import SPLITS, Manifest, Sample, Split
+from slimreid.data.workers import work_ahead
 from slimreid.errors import ConfigError, DataError
 
 Resize = Callable[[Pixels, tuple[int, int], str], Pixels]
@@ -135,7 +135,8 @@ class BatchReader:
         return len(self._batches)
 
     def __iter__(self) -> Iterator[ImageBatch]:
-        for read in self._ahead() if self.workers else map(self._read, self._batches):
+        ahead = partial(work_ahead, ahead=2 * self.workers, threads=self.workers)
+        for read in (ahead if self.workers else map)(self._read, self._batches):
             for row, message in read.broken:
                 if self.reader.on_error == "raise":
                     raise DataError(stop_message(message))
@@ -143,20 +144,6 @@ class BatchReader:
                 logger.warning("sample dropped: %s", message)
             if len(read.batch):
                 yield read.batch
-
-    def _ahead(self) -> Iterator[_Read]:
-        """What is read, in order; each thread is one batch ahead of what is used."""
-        waiting: deque[Future[_Read]] = deque()
-        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="reader")
-        try:
-            for rows in self._batches:
-                waiting.append(pool.submit(self._read, rows))
-                if len(waiting) > 2 * self.workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
 
     def _read(self, rows: range) -> _Read:
         samples, there, broken = [], [], []

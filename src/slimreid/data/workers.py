@@ -1,4 +1,4 @@
-"""Worker processes that end with the process that started them."""
+"""Threads that work ahead, and worker processes that end with the process that started them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,35 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.connection import wait
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def work_ahead(
+    work: Callable[[T], R], items: Iterable[T], ahead: int, threads: int | None = None
+) -> Iterator[R]:
+    """Results of `work` in order, by threads that are at most `ahead` items ahead of what is used.
+
+    What has not begun is given up when the caller stops.
+    """
+    waiting: deque[Future[R]] = deque()
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="reader")
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager

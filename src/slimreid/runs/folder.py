@@ -9,6 +9,7 @@ tensorboard/                the curves
 checkpoints/                to resume from, see `slimreid.training.checkpoint`
 model.safetensors           the chosen checkpoint, to share
 result.json                 its figures on the test set
+log.txt                     what the commands of an ablation printed
 evaluation*/                what `slimreid evaluate` measured, and the features it kept
 """
 
@@ -19,7 +20,6 @@ import socket
 import statistics
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,66 +36,26 @@ except ImportError:  # Windows has none
     fcntl = None  # type: ignore[assignment]
 
 
-@dataclass(frozen=True)
 class RunFolder:
-    """A run by its folder; every reader raises an error naming the file when that is damaged."""
+    """A run by its folder, see above; every reader raises an error naming the file when that is damaged."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_file = path / CONFIG_NAME
+        self.starts_file = path / "run.json"
+        self.metrics_file = path / "metrics.jsonl"
+        self.timing_file = path / "timing.jsonl"
+        self.selection_file = path / "selection.jsonl"
+        self.result_file = path / "result.json"
+        self.model_file = path / MODEL_NAME
+        self.checkpoints = path / "checkpoints"
+        self.tensorboard = path / "tensorboard"
+        self.log_file = path / "log.txt"
 
     @classmethod
     def of_model(cls, model: Path) -> RunFolder:
         """The run that a model file lies in."""
         return cls(model.parent)
-
-    @property
-    def config_file(self) -> Path:
-        """All options, resolved."""
-        return self.path / CONFIG_NAME
-
-    @property
-    def starts_file(self) -> Path:
-        """How the run was started."""
-        return self.path / "run.json"
-
-    @property
-    def metrics_file(self) -> Path:
-        """Losses and figures over training."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def timing_file(self) -> Path:
-        """Seconds of each epoch."""
-        return self.path / "timing.jsonl"
-
-    @property
-    def selection_file(self) -> Path:
-        """Which patches were kept over training."""
-        return self.path / "selection.jsonl"
-
-    @property
-    def result_file(self) -> Path:
-        """Figures of the chosen checkpoint."""
-        return self.path / "result.json"
-
-    @property
-    def model_file(self) -> Path:
-        """The chosen checkpoint, to share."""
-        return self.path / MODEL_NAME
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of the checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def tensorboard(self) -> Path:
-        """Folder of the curves for TensorBoard."""
-        return self.path / "tensorboard"
-
-    @property
-    def log_file(self) -> Path:
-        """What the commands of an ablation printed."""
-        return self.path / "log.txt"
 
     @property
     def finished(self) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slimreid.errors import DataError
 from slimreid.gallery.decisions.calibration import ANY, Bound
-from slimreid.gallery.decisions.identify import Candidate, best_per_identity, describe_rate, identify
+from slimreid.gallery.decisions.identify import Candidate, describe_rate, identify
 from support.gallery import calibrated, random_searches
 
 NOW = Bound("abc", 100, 400)
@@ -109,16 +109,6 @@ def test_growth_shows_in_the_rate() -> None:
 def test_a_subset_that_was_not_calibrated_is_said() -> None:
     assert "too few searches with rn" in ask(99.0, subset="rn").reason
     assert ask(99.0, subset="r").reason == describe_rate(0.01)
-
-
-def test_best_score_of_each_identity() -> None:
-    nan = np.nan
-    found = best_per_identity([1, nan, 3, 2, 3, 9, nan], ["b", "b", "a", "b", "c", "", "d"])
-    assert found == [Candidate("a", 3, 1), Candidate("c", 3, 1), Candidate("b", 2, 2)]
-    assert best_per_identity([1, 2], ["a", "b"], 1) == [Candidate("b", 2, 1)]
-    assert best_per_identity([], []) == []
-    with pytest.raises(DataError, match="2 identities"):
-        best_per_identity([1], ["a", "b"])
 
 
 def test_rates_in_words() -> None:

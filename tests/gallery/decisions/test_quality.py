@@ -16,9 +16,7 @@ from slimreid.gallery.decisions.quality import (
     TOO_SMALL,
     Limits,
     Quality,
-    closer_to_others,
     image_quality,
-    near_duplicates,
     sample_quality,
     sharpness,
 )
@@ -108,22 +106,3 @@ def test_a_sample_is_as_good_as_its_images_on_average(picture) -> None:
 def test_quality_is_a_share() -> None:
     with pytest.raises(DataError, match="between 0 and 1"):
         Quality(1.5)
-
-
-def test_near_duplicates_name_the_nearest_row() -> None:
-    cosines = [[0.2, 0.999, 0.997], [NAN, NAN, 0.9], [NAN, NAN, NAN], [0.995, NAN, 0.0]]
-    assert near_duplicates(cosines, 0.995).tolist() == [1, -1, -1, 0]
-    assert near_duplicates(np.zeros((2, 0))).tolist() == [-1, -1]
-
-
-def test_closer_to_somebody_else_names_the_row() -> None:
-    rows = ["a", "a", "b", "c"]
-    scores = [[3, 1, 2, 0], [1, NAN, 2, 0], [2, 0, 2, 0], [1, 1, NAN, NAN], [5, 1, 2, 0]]
-    assert closer_to_others(scores, ["a"] * 5, rows).tolist() == [-1, 2, -1, -1, -1]
-    ignore = np.zeros((5, 4), bool)
-    ignore[4, 0] = True  # its own row
-    assert closer_to_others(scores, ["a"] * 5, rows, ignore).tolist() == [-1, 2, -1, -1, 2]
-    assert closer_to_others([[9, 9, 9, 9]], ["d"], rows).tolist() == [-1], "no other row of its own"
-    assert closer_to_others(np.zeros((1, 0)), ["a"], []).tolist() == [-1]
-    with pytest.raises(DataError, match=r"scores must be \(1, 4\)"):
-        closer_to_others([[1, 2]], ["a"], rows)

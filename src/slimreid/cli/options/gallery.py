@@ -92,26 +92,32 @@ class EnrolOptions(ModelOptions, ServerOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GallerySearchOptions(ModelOptions, RowOptions, ServerOptions):
-    """Options of `slimreid gallery search`."""
+class QueryOptions(ModelOptions, RowOptions, ServerOptions):
+    """Commands that ask a gallery about images."""
 
     images: list[str]
     """Image files. Names that differ only in the modality (a_rgb.png a_tir.png) are one sample, as are all
     files written tir=FILE."""
     together: bool = False
     """The images show one object: pool them, by quality, into one query."""
+    modality: str | None = None
+    """Modality of images whose path does not name one; default: rgb."""
+    json: bool = False
+    """Print everything as JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GallerySearchOptions(QueryOptions):
+    """Options of `slimreid gallery search`."""
+
     top: int = 10
     """Number of answers per query."""
     identities: bool = False
     """Answer with identities, each by its best row, instead of rows."""
-    modality: str | None = None
-    """Modality of images whose path does not name one; default: rgb."""
     picture: Path | None = None
     """Also draw queries and answers: .png or .jpg."""
     patches: bool = False
     """In the picture, darken the patches that the model dropped."""
-    json: bool = False
-    """Print everything as JSON."""
 
     def __post_init__(self) -> None:
         check_least(self, 1, "top")
@@ -122,19 +128,11 @@ class GallerySearchOptions(ModelOptions, RowOptions, ServerOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class IdentifyOptions(ModelOptions, RowOptions, ServerOptions):
+class IdentifyOptions(QueryOptions):
     """Options of `slimreid gallery identify`."""
 
-    images: list[str]
-    """Image files, as for 'gallery search'."""
-    together: bool = False
-    """The images show one object: pool them, by quality, into one query."""
     rate: float = 0.01
     """Share of searches for strangers that may be answered with a name (FPIR): 0.01, 0.003 or 0.001."""
-    modality: str | None = None
-    """Modality of images whose path does not name one; default: rgb."""
-    json: bool = False
-    """Print everything as JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)

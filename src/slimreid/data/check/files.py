@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 import threading
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
 
 from slimreid.data.images.decode import ImageInfo, image_info, read_images, several_message
 from slimreid.data.manifest import ImageRef, Manifest, Sample
 from slimreid.data.problems import Problem
+from slimreid.data.workers import work_ahead
 from slimreid.errors import DataError, SlimReIDWarning
 from slimreid.progress import progress
 
@@ -25,9 +23,6 @@ MEMORY = 1 << 30
 
 _BYTES_PER_PIXEL = 16  # a 16-bit image as 32-bit values, their copy for the percentiles, and 8-bit RGB
 _AHEAD = 64
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 def open_images(manifest: Manifest, show_progress: bool | None) -> tuple[dict[ImageRef, Size], list[Problem]]:
@@ -56,7 +51,7 @@ def open_images(manifest: Manifest, show_progress: bool | None) -> tuple[dict[Im
     problems: list[Problem] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SlimReIDWarning)  # it becomes a problem with a row number instead
-        results = _in_threads(read, rows.values())
+        results = work_ahead(read, rows.values(), _AHEAD)
         for found, faults in progress(results, "opening images", len(rows), show_progress):
             sizes |= found
             problems += faults
@@ -105,21 +100,6 @@ class _Memory:
             with self.changed:
                 self.free += amount
                 self.changed.notify_all()
-
-
-def _in_threads(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """The results of `work` in order; what has not begun is given up when the caller stops."""
-    pool = ThreadPoolExecutor()
-    waiting: deque[Future[R]] = deque()
-    try:
-        for item in items:
-            waiting.append(pool.submit(work, item))
-            if len(waiting) > _AHEAD:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def misaligned(manifest: Manifest, sizes: Mapping[ImageRef, Size]) -> Iterator[Problem]:

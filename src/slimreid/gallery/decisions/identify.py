@@ -17,10 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-from numpy.typing import ArrayLike
-
-from slimreid.errors import DataError
 from slimreid.gallery.decisions.calibration import ANY, RATES, Bound, Calibration, unsure_rate
 from slimreid.gallery.decisions.rates import rate_after_growth
 
@@ -50,26 +46,6 @@ class Decision:
     """Best first: for `known` and `unsure` those above the lax threshold, for `undecided` all given ones."""
     rate: float | None = None
     """FPIR expected at the gallery's present size; None for `undecided`."""
-
-
-def best_per_identity(
-    scores: ArrayLike, identities: Sequence[str], count: int | None = None
-) -> list[Candidate]:
-    """The `count` best identities of scores (G,) of rows with these identities (G,), best first.
-
-    Rows without identity ("") and rows that share no spectrum (NaN) do not count; equal scores are in the
-    order of names. Raises `DataError` where the lengths differ.
-    """
-    values = np.asarray(scores, dtype=np.float64)
-    if values.shape != (len(identities),):
-        raise DataError(f"there are scores {values.shape} but {len(identities)} identities of rows")
-    names, number = np.unique(np.asarray(identities, dtype=str), return_inverse=True)
-    counted = ~np.isnan(values)
-    rows = np.bincount(number.reshape(-1)[counted], minlength=len(names))
-    best = np.full(len(names), -np.inf)
-    np.maximum.at(best, number.reshape(-1)[counted], values[counted])
-    order = [i for i in np.argsort(-best, kind="stable").tolist() if rows[i] and names[i]]
-    return [Candidate(str(names[i]), float(best[i]), int(rows[i])) for i in order[:count]]
 
 
 def identify(

@@ -26,10 +26,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from slimreid.errors import DataError
-from slimreid.gallery.decisions.searches import Bools, Ints
 
 TOO_SMALL, BLURRED, EMPTY = "too small", "blurred", "empty"
 NEAR_DUPLICATE, CLOSER_TO_OTHER = "near-duplicate", "closer to somebody else"
@@ -120,42 +119,3 @@ def sharpness(grey: NDArray[np.float32]) -> float:
     laplacian = small[:-2, 1:-1] + small[2:, 1:-1] + small[1:-1, :-2] + small[1:-1, 2:] - 4 * centre
     deviation = float(small.std())
     return float(laplacian.std()) / deviation if deviation > 0 else 0.0
-
-
-def near_duplicates(cosines: ArrayLike, limit: float = Limits.duplicate) -> Ints:
-    """Row (Q,) of the gallery that each sample is a near-duplicate of, −1 for none.
-
-    `cosines` (Q, G) by the plain similarity, without scale; NaN (no spectrum in common, or the sample's own
-    row) does not count.
-    """
-    values = np.asarray(cosines, dtype=np.float64)
-    if not values.shape[1]:
-        return np.full(len(values), -1, dtype=np.int64)
-    comparable = np.where(np.isnan(values), -np.inf, values)
-    nearest = comparable.argmax(axis=1)
-    near = comparable[np.arange(len(values)), nearest] >= limit
-    return np.where(near, nearest, -1).astype(np.int64)
-
-
-def closer_to_others(
-    scores: ArrayLike, query_ids: ArrayLike, row_ids: ArrayLike, ignore: ArrayLike | None = None
-) -> Ints:
-    """Row (Q,) of another identity that a sample is closer to than to all rows of its own, −1 for none.
-
-    `scores` (Q, G); NaN and pairs in `ignore` (Q, G) do not count. A sample whose identity has no other row
-    to compare with is not complained of. Raises `DataError` for shapes that do not fit.
-    """
-    values = np.asarray(scores, dtype=np.float64)
-    same = np.asarray(query_ids)[:, None] == np.asarray(row_ids)[None, :]
-    if values.shape != same.shape:
-        raise DataError(f"scores must be {same.shape}, not {values.shape}")
-    counted: Bools = ~np.isnan(values)
-    if ignore is not None:
-        counted &= ~np.asarray(ignore, dtype=np.bool_)
-    if not values.shape[1]:
-        return np.full(len(values), -1, dtype=np.int64)
-    own = np.where(counted & same, values, -np.inf).max(axis=1)
-    others = np.where(counted & ~same, values, -np.inf)
-    nearest = others.argmax(axis=1)
-    closer = (others[np.arange(len(values)), nearest] > own) & np.isfinite(own)
-    return np.where(closer, nearest, -1).astype(np.int64)

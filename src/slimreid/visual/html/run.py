@@ -81,15 +81,6 @@ class ReportRun:
         )
 
 
-def gather_runs(paths: Sequence[Path], data: Path | None = None) -> list[ReportRun]:
-    """Runs with names that differ; raises `SlimReIDError` naming the run or file that cannot be used.
-
-    Each is measured on `data`, or on the data of its own run. An evaluation that is there and belongs to the
-    same weights and rows is used, another is made.
-    """
-    return [gather_run(path, name, data) for path, name in zip(paths, run_names(paths), strict=True)]
-
-
 def run_names(paths: Sequence[Path]) -> list[str]:
     """The shortest ends of the paths by which they differ; raises `DataError` for a run given twice."""
     parts = [(p.parent if p.suffix == ".safetensors" else p).resolve().parts for p in paths]
@@ -104,7 +95,10 @@ def run_names(paths: Sequence[Path]) -> list[str]:
 
 
 def gather_run(path: Path, name: str, data: Path | None = None) -> ReportRun:
-    """One run; see `gather_runs`."""
+    """One run, measured on `data` or on the data of its own run; raises `SlimReIDError` naming what is wrong.
+
+    An evaluation that is there and belongs to the same weights and rows is used, another is made.
+    """
     loaded = load_trained(path, None)
     opened = open_data(loaded, data)
     folder = RunFolder.of_model(loaded.path)

@@ -8,7 +8,7 @@ from slimreid.cli.commands.gallery.opening import open_with_model, print_json, r
 from slimreid.cli.commands.gallery.picture import draw_answers
 from slimreid.cli.commands.gallery.remote import identify_server, is_server, search_server
 from slimreid.cli.console import console, print_table, say, table
-from slimreid.cli.options.gallery import CalibrateOptions, GallerySearchOptions, IdentifyOptions
+from slimreid.cli.options.gallery import CalibrateOptions, GallerySearchOptions, IdentifyOptions, QueryOptions
 from slimreid.files import check_writable
 from slimreid.gallery.answers import Answer
 from slimreid.gallery.decisions.calibration import Calibration
@@ -47,7 +47,7 @@ def _search_file(options: GallerySearchOptions) -> list[Answer]:
     return answers
 
 
-def _query(gallery: Gallery, loaded: LoadedModel, options: GallerySearchOptions | IdentifyOptions) -> Query:
+def _query(gallery: Gallery, loaded: LoadedModel, options: QueryOptions) -> Query:
     samples = open_queries(loaded, options.images, options.modality).manifest.samples
     return gallery.query([dict(sample.images) for sample in samples], pooled=options.together)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slimreid.cli.options.gallery import GallerySearchOptions, IdentifyOptions, ModelOptions
+from slimreid.cli.options.gallery import GallerySearchOptions, IdentifyOptions, ModelOptions, QueryOptions
 from slimreid.client import Client, Job
 from slimreid.errors import ConfigError
 from slimreid.gallery.answers import Answer
@@ -88,12 +88,12 @@ def _labels(sample: SourceSample) -> dict[str, str]:
     }
 
 
-def _samples(model: ServedModel, options: GallerySearchOptions | IdentifyOptions) -> list[Mapping[str, Path]]:
+def _samples(model: ServedModel, options: QueryOptions) -> list[Mapping[str, Path]]:
     found = open_queries(model, options.images, options.modality).manifest.samples
     return [{name: Path(ref.path) for name, ref in sample.images.items()} for sample in found]
 
 
-def _filter(options: GallerySearchOptions | IdentifyOptions, model: ServedModel) -> dict[str, Any]:
+def _filter(options: QueryOptions, model: ServedModel) -> dict[str, Any]:
     names = parse_subset(options.modalities, model.modalities) if options.modalities else ()
     return {
         "id": options.id,
