@@ -16,14 +16,14 @@ from slimreid.cli.options.measuring import EvaluateOptions
 from slimreid.data.manifest import Sample, read_manifest, write_manifest
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation import KReciprocal, bootstrap_map, paired_bootstrap
-from slimreid.evaluation.metrics.scores import SimilarityScores
+from slimreid.evaluation.metrics.scores import NO_SIMILARITY, SimilarityScores
 from slimreid.evaluation.reports.evaluate import (
     EvaluationOptions,
     evaluate_model,
     evaluation_folder,
     read_evaluation,
 )
-from slimreid.evaluation.reports.feature_metrics import Search
+from slimreid.evaluation.reports.feature_metrics import Search, prepare_rows
 from slimreid.evaluation.reports.missing import missing_matrix
 from slimreid.evaluation.reports.writing import chance_text, write_evaluation
 from slimreid.inference.features import data as data_module
@@ -55,8 +55,12 @@ def evaluation(loaded):
     return evaluate_model(loaded, None, EvaluationOptions(missing=True, rerank=KReciprocal(k1=4, k2=2)))
 
 
-def by_hand(samples, features, kind, protocol, gallery_features=None):
-    """Average precisions, CMC and the rest with plain loops, over rows that have features on their side."""
+def by_hand(loaded, samples, features, kind, protocol, gallery_features=None):
+    """Average precisions, CMC and the rest with plain loops, over rows that have features on their side.
+
+    Scores of the loops must be those of the model to 1e-5. The latter are ranked, in which pairs that are
+    alike to the last digits have the same order on every machine.
+    """
     rows = {}
     for side, of_side in (("query", features), ("gallery", gallery_features or features)):
         has = set(of_side.rows.tolist())
@@ -75,7 +79,14 @@ def by_hand(samples, features, kind, protocol, gallery_features=None):
         [similarity(q, g, a, b, blocks) for g, b in zip(vectors["gallery"], has[1], strict=True)]
         for q, a in zip(vectors["query"], has[0], strict=True)
     ]
-    scores = [[-math.inf if math.isnan(s) else s for s in row] for row in scores]
+    sides = (
+        prepare_rows(of_side, kind, loaded.similarity(kind), np.array(rows[side]))
+        for side, of_side in (("query", features), ("gallery", gallery_features or features))
+    )
+    ranked = SimilarityScores(loaded.similarity(kind), *sides).scores(0, len(scores)).numpy()
+    ranked = np.where(ranked <= NO_SIMILARITY, np.nan, ranked)
+    np.testing.assert_allclose(ranked, scores, atol=1e-5)
+    scores = np.nan_to_num(ranked, nan=-math.inf).tolist()
     labels = {}
     for side, chosen in rows.items():
         labels[f"{side}_ids"] = [samples[i].identity for i in chosen]
@@ -100,7 +111,7 @@ def test_every_kind_is_measured_as_a_plain_loop_does(loaded, protocol):
     assert list(evaluation.features) == ["original", "slimmed", "both"]
     assert evaluation.protocol == protocol
     for kind, scores in evaluation.features.items():
-        expected, _ = by_hand(data.manifest.samples, found, kind, protocol)
+        expected, _ = by_hand(loaded, data.manifest.samples, found, kind, protocol)
         np.testing.assert_allclose(scores.result.average_precision, expected["ap"], atol=1e-12)
         np.testing.assert_allclose(scores.result.inverse_penalty, expected["inp"], atol=1e-12)
         np.testing.assert_allclose(scores.result.cmc[:20], expected["cmc"], atol=1e-12)
@@ -116,7 +127,7 @@ def test_the_matrix_holds_every_pair_of_subsets(loaded, evaluation):
         assert matrix.subsets == SUBSETS
         for a, b in [(0, 0), (1, 5), (2, 6), (6, 3), (6, 6)]:
             first, second = found[SUBSETS[a]], found[SUBSETS[b]]
-            expected, labels = by_hand(samples, first, kind, "camera", second)
+            expected, labels = by_hand(loaded, samples, first, kind, "camera", second)
             valid = [ap for ap in expected["ap"] if not math.isnan(ap)]
             assert matrix.map[a, b] == pytest.approx(sum(valid) / len(valid), abs=1e-12)
             assert matrix.rank1[a, b] == pytest.approx(expected["cmc"][0])
