@@ -14,7 +14,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from slimreid.bulk.images import is_url
 from slimreid.bulk.tables import IMAGE_ROWS, images_text, write_table
 from slimreid.data.manifest import PROTOCOLS, ImageRef, Protocol, Sample, find_manifest
-from slimreid.data.manifest.columns import Columns
+from slimreid.data.manifest.rows import Columns
 from slimreid.errors import ConfigError, DataError
 from slimreid.files import file_digest
 from slimreid.modalities import find_modality

@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from reference import retrieval as reference
 from slimreid.errors import DataError
 from slimreid.evaluation import RetrievalResult
-from slimreid.evaluation.metrics.protocols import PositiveIndex
+from slimreid.evaluation.metrics.ranking import PositiveIndex
 from slimreid.evaluation.metrics.retrieval import score_chunks
 from slimreid.evaluation.metrics.scores import CosineScores
 from support.golden import GOLDEN

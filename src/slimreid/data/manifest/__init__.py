@@ -15,8 +15,7 @@
 Row numbers in messages are those of a spreadsheet: the header is row 1.
 """
 
-from slimreid.data.manifest.reading import find_manifest, parse_manifest, read_manifest
-from slimreid.data.manifest.samples import (
+from slimreid.data.manifest.rows import (
     MANIFEST_NAME,
     PROTOCOLS,
     SPLITS,
@@ -28,7 +27,7 @@ from slimreid.data.manifest.samples import (
     Split,
     Window,
 )
-from slimreid.data.manifest.writing import write_manifest
+from slimreid.data.manifest.table import find_manifest, parse_manifest, read_manifest, write_manifest
 
 __all__ = [
     "MANIFEST_NAME",

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.labels import EncodedLabels, Features, Ints, Labels, check_sizes
-from slimreid.evaluation.metrics.protocols import PositiveIndex, Positives
-from slimreid.evaluation.metrics.ranking import rank_matches, sort_values
+from slimreid.evaluation.metrics.ranking import PositiveIndex, Positives, rank_matches, sort_values
 from slimreid.evaluation.metrics.retrieval import figures_of_ranks, score_chunks, score_source
 
 

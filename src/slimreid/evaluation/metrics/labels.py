@@ -42,7 +42,7 @@ class Labels:
     """Under protocol `none`: which sample each row is, so that a query does not find itself."""
     gallery_index: LabelArray | None = None
     protocol: Protocol = "camera"
-    """Which gallery items a query ignores, see `protocols`."""
+    """Which gallery items a query ignores, see `ranking`."""
 
     def __post_init__(self) -> None:
         self.encoded  # noqa: B018 - labels are checked when they are made

@@ -12,8 +12,16 @@ from torch import Tensor
 
 from slimreid.errors import ConfigError
 from slimreid.evaluation.metrics.labels import EncodedLabels, Features, Labels, check_sizes
-from slimreid.evaluation.metrics.protocols import PositiveIndex, Positives, no_match_error
-from slimreid.evaluation.metrics.ranking import NO_RANK, mask_ignored, nearest, rank_matches, sort_values
+from slimreid.evaluation.metrics.ranking import (
+    NO_RANK,
+    PositiveIndex,
+    Positives,
+    mask_ignored,
+    nearest,
+    no_match_error,
+    rank_matches,
+    sort_values,
+)
 from slimreid.evaluation.metrics.rerank import KReciprocal, RerankedScores
 from slimreid.evaluation.metrics.result import RetrievalResult
 from slimreid.evaluation.metrics.roc import PairScores

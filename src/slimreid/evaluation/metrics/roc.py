@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slimreid.errors import DataError
-from slimreid.evaluation.metrics.protocols import Positives
+from slimreid.evaluation.metrics.ranking import Positives
 from slimreid.evaluation.metrics.scores import NO_SIMILARITY
 
 Floats = NDArray[np.float64]

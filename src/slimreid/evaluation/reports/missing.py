@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.labels import Ints
-from slimreid.evaluation.metrics.protocols import PositiveIndex
+from slimreid.evaluation.metrics.ranking import PositiveIndex
 from slimreid.evaluation.metrics.result import RetrievalResult
 from slimreid.evaluation.metrics.retrieval import evaluate_scores
 from slimreid.evaluation.metrics.scores import SimilarityScores

@@ -11,7 +11,7 @@ import numpy as np
 
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.labels import Labels
-from slimreid.evaluation.metrics.protocols import PositiveIndex
+from slimreid.evaluation.metrics.ranking import PositiveIndex
 from slimreid.evaluation.metrics.retrieval import score_chunks
 from slimreid.evaluation.metrics.roc import false_scores, true_scores
 from slimreid.evaluation.metrics.scores import SimilarityScores

@@ -19,7 +19,7 @@ from slimreid.data.manifest import SPLITS, Sample
 from slimreid.data.sample_reader import SampleReader
 from slimreid.devices import autocast
 from slimreid.errors import ConfigError, DataError, ModelError, SlimReIDWarning
-from slimreid.evaluation.metrics.protocols import PositiveIndex
+from slimreid.evaluation.metrics.ranking import PositiveIndex
 from slimreid.evaluation.metrics.retrieval import evaluate_scores
 from slimreid.evaluation.metrics.scores import SimilarityScores
 from slimreid.evaluation.query_gallery import SPLITS_OF, Part, retrieval_labels

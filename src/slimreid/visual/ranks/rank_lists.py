@@ -13,8 +13,7 @@ from slimreid.data.images.decode import read_images
 from slimreid.data.manifest import Manifest, Sample, Window
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.metrics.labels import Labels
-from slimreid.evaluation.metrics.protocols import PositiveIndex
-from slimreid.evaluation.metrics.ranking import mask_ignored, nearest
+from slimreid.evaluation.metrics.ranking import PositiveIndex, mask_ignored, nearest
 from slimreid.evaluation.metrics.result import RetrievalResult
 from slimreid.evaluation.metrics.scores import NO_SIMILARITY, ScoreSource
 

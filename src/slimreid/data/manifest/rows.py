@@ -1,16 +1,71 @@
-"""The columns of a manifest: what each means, and a row as a sample."""
+"""What a manifest consists of (images, samples, splits, protocols), and how its columns say it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal, get_args
 
-from slimreid.data.manifest.samples import SPLITS, Box, ImageRef, Sample, Split, Window
 from slimreid.data.problems import Problem
 from slimreid.errors import DataError, nearest_names
 from slimreid.modalities import MODALITIES, declare, find_modality, order
+
+Split = Literal["train", "val", "query", "gallery"]
+Protocol = Literal["camera", "scene", "none"]
+Box = tuple[int, int, int, int]
+Window = tuple[float, float]
+
+SPLITS: tuple[Split, ...] = get_args(Split)
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+MANIFEST_NAME = "manifest.csv"
+
+
+@dataclass(frozen=True)
+class ImageRef:
+    """Where one image is: a file, and optionally the part of it and the range of values that count."""
+
+    path: str
+    box: Box | None = None
+    window: Window | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One row: an object seen once, in one or more modalities."""
+
+    split: Split
+    identity: str
+    camera: str
+    scene: str
+    images: Mapping[str, ImageRef]
+    extras: Mapping[str, str] = field(default_factory=dict)
+    row: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A whole dataset: its rows, the modalities they may have, and the folder paths start from."""
+
+    samples: tuple[Sample, ...]
+    modalities: tuple[str, ...]
+    root: Path = field(compare=False)
+    protocol: Protocol = "camera"
+    origin: str = ""
+
+    def select(self, *splits: Split) -> tuple[Sample, ...]:
+        """Rows of the given splits, in order."""
+        return tuple(s for s in self.samples if s.split in splits)
+
+    def file(self, image: ImageRef) -> Path:
+        """The file behind an image."""
+        return self.root / image.path
+
+    def with_samples(self, samples: Iterable[Sample]) -> Manifest:
+        """The same dataset with other rows."""
+        return replace(self, samples=tuple(samples))
+
 
 REQUIRED = ("split", "identity", "camera")
 _PLAIN = (*REQUIRED, "scene", "protocol", "origin")
