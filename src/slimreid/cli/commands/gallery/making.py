@@ -10,7 +10,6 @@ from slimreid.cli.commands.gallery.opening import open_gallery, open_with_model
 from slimreid.cli.commands.gallery.remote import connect, enrol_server, is_server
 from slimreid.cli.console import console, say, table
 from slimreid.cli.options.gallery import CreateOptions, EnrolOptions, ReembedOptions
-from slimreid.devices import choose_device
 from slimreid.errors import DataError
 from slimreid.gallery.concerns import Concern
 from slimreid.gallery.enrolment.sources import Labels, Source, open_source
@@ -116,7 +115,7 @@ def _show_some(word: str, lines: list[str]) -> None:
 
 def reembed(options: ReembedOptions) -> None:
     """Compute all features anew with another model."""
-    loaded = load(options.model, choose_device(options.device))
+    loaded = load(options.model, options.device)
     with open_gallery(options) as gallery:
         done = gallery.reembed(loaded, feature=options.feature, drop_missing=options.drop_missing)
         rows = len(gallery)

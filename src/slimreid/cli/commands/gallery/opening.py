@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from slimreid.cli.options.gallery import GalleryOptions, ModelOptions, RowOptions
-from slimreid.devices import choose_device
 from slimreid.errors import ConfigError
 from slimreid.gallery.gallery import Gallery
 from slimreid.gallery.store.rows import Filter
@@ -25,7 +24,7 @@ def open_with_model(options: ModelOptions) -> tuple[Gallery, LoadedModel]:
     path = options.model or gallery.info.path
     if not path:
         raise ConfigError("the gallery does not say where its model is; name it with --model")
-    loaded = load(path, choose_device(options.device))
+    loaded = load(path, options.device)
     gallery.use(loaded)
     return gallery, loaded
 
