@@ -5,9 +5,11 @@
 
 1. `embed` alone, then 1, 8 and 32 clients that send one sample per request: samples per second as a share of
    `embed` alone in this run (goal: 0.8 at 8 clients), latency, failed requests (goal: 0), growth of memory
-   (goal: 5 %).
-2. Overload: five times as many clients as places in the queue. Every request is answered or refused.
-3. Hostile requests (`service_attacks.py`): no 500, no trace of code, well afterwards.
+   (goal: 5 %), that of the processes that decode included.
+2. Overload: five times as many clients as places in the queue, on a service that is warm. Every request is
+   answered or refused, memory stays flat.
+3. Hostile requests (`service_attacks.py`) beside senders that dawdle or never end: no 500, no trace of code,
+   no file where none belongs, well afterwards.
 4. Kills (SIGKILL) while samples are enrolled: no acknowledged row is missing, none is there twice.
 """
 
@@ -18,7 +20,7 @@ import http.client
 import itertools
 import json
 import random
-import re
+import resource
 import socket
 import subprocess
 import sys
@@ -49,6 +51,8 @@ from slimreid.serve.tokens import TokenFile
 
 CLIENTS = (1, 8, 32)
 QUEUE = 64
+DAWDLERS = 6
+"""Clients that send slowly or without end, beside the attacks."""
 SHARE_GOAL, GROWTH_GOAL = 0.8, 0.05
 Sample = dict[str, bytes]
 
@@ -148,14 +152,36 @@ def run_threads(count: int, work: Callable[[int], None], most: float) -> None:
             raise SlimReIDError("a request hangs")
 
 
-def memory(port: int, token: str) -> float:
-    """Resident memory of the service in MB."""
-    with Client(f"http://127.0.0.1:{port}", token) as client:
-        text = client._transport.get_bytes("/v1/metrics").decode()
-    return float(re.findall(r"^slimreid_resident_memory_bytes (\S+)$", text, re.M)[0]) / 1e6
+def memory(pid: int) -> float:
+    """Resident memory in MB of a process and those it started."""
+    children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1e6 + sum(map(memory, children))
 
 
-def row(name: str, load_: Load, alone: float, before: float, after: float) -> dict[str, Any]:
+class Watch:
+    """Memory of a service before, at most during, and after a block, in MB."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._over = pid, threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self.before = self.most = self.after = memory(pid)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self.after = memory(self._pid)
+
+    def _look(self) -> None:
+        while not self._over.wait(0.5):
+            self.most = max(self.most, memory(self._pid))
+
+
+def row(name: str, load_: Load, alone: float, seen: Watch) -> dict[str, Any]:
     found = np.percentile(load_.latencies or [np.nan], [50, 95, 99]) * 1000
     rate = len(load_.latencies) / load_.seconds
     return {
@@ -168,14 +194,16 @@ def row(name: str, load_: Load, alone: float, before: float, after: float) -> di
         "refused": load_.refused,
         "failed": sum(load_.failed.values()),
         "failures": dict(load_.failed),
-        "memory_mb": [before, after],
+        "memory_mb": [seen.before, seen.most, seen.after],
     }
 
 
-def attack(port: int, tokens: dict[str, str], count: int, modalities: Sequence[str]) -> Counter[str]:
+def attack(
+    port: int, tokens: dict[str, str], revoked: str, count: int, modalities: Sequence[str]
+) -> Counter[str]:
     """Answers to hostile requests, by status; 'shown' where one shows code."""
     seen: Counter[str] = Counter()
-    hostile = itertools.islice(attacks(7, modalities, tokens), count)
+    hostile = itertools.islice(attacks(7, modalities, tokens, [revoked]), count)
     for request in progress(list(hostile), "attacking", show=None):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         try:
@@ -195,6 +223,44 @@ def attack(port: int, tokens: dict[str, str], count: int, modalities: Sequence[s
         finally:
             connection.close()
     return seen
+
+
+def dawdle(port: int, token: str, over: threading.Event, seen: Counter[str]) -> None:
+    """Send heads without end, bodies by single bytes, and bodies that never end, until it is over."""
+    head = f"POST /v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
+    ways = [
+        (head.encode(), b"X-More: 1\r\n", 0.5),
+        (f"{head}Content-Length: 100000\r\n\r\n".encode(), b"a", 0.5),
+        (f"{head}Transfer-Encoding: chunked\r\n\r\n".encode(), b"10000\r\n" + bytes(0x10000) + b"\r\n", 0.0),
+    ]
+    for start, piece, pause in itertools.cycle(ways):
+        if over.is_set():
+            return
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection, suppress(OSError):
+            connection.sendall(start)
+            while not over.wait(pause):  # until the service has enough
+                connection.sendall(piece)
+        seen["dawdlers shaken off"] += not over.is_set()
+
+
+def under_attack(
+    port: int, tokens: dict[str, str], revoked: str, count: int, modalities: Sequence[str]
+) -> dict[str, int]:
+    """Hostile requests while some dawdle; how many of what."""
+    over, shaken = threading.Event(), Counter[str]()
+    slow = [
+        threading.Thread(target=dawdle, args=(port, tokens["admin"], over, shaken), daemon=True)
+        for _ in range(DAWDLERS)
+    ]
+    for thread in slow:
+        thread.start()
+    try:
+        seen = attack(port, tokens, revoked, count, modalities)
+    finally:
+        over.set()
+    for thread in slow:
+        thread.join(60)
+    return dict(seen + shaken)
 
 
 def kill_often(place: Path, model: Path, token: str, modality: str, kills: int) -> dict[str, int]:
@@ -244,31 +310,48 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     place = folder / "bench.gallery"
     with Gallery.create(place, model) as gallery:
         gallery.enrol(source)
-    tokens = {"admin": TokenFile(state_folder(str(place)) / "tokens.json").add("bench", "admin")}
+    known = TokenFile(state_folder(str(place)) / "tokens.json")
+    tokens = {"admin": known.add("bench", "admin")}
+    revoked = known.add("revoked", "admin")
+    known.revoke("revoked")
     token, port = tokens["admin"], free_port()
     result: dict[str, Any] = {"load": []}
     with service(place, args.model, port) as process:
         send_load(port, token, samples, 8, min(5.0, args.seconds))  # warm
         for clients in args.clients:
             alone = embed_alone(model, paths, min(10.0, args.seconds))
-            before = memory(port, token)
-            found = send_load(port, token, samples, clients, args.seconds)
-            result["load"].append(row(str(clients), found, alone, before, memory(port, token)))
+            with Watch(process.pid) as seen:
+                found = send_load(port, token, samples, clients, args.seconds)
+            result["load"].append(row(str(clients), found, alone, seen))
         if args.attacks:
-            result["attacks"] = dict(attack(port, tokens, args.attacks, model.modalities))
+            result["attacks"] = under_attack(port, tokens, revoked, args.attacks, model.modalities)
             await_ready(port, process)
             result["healthy"] = len(send_load(port, token, samples, 2, 2.0).latencies) > 0
-    with service(place, args.model, port, "--queue", str(QUEUE)):
-        before = memory(port, token)
-        many = send_load(port, token, samples, 5 * QUEUE, args.seconds)
-        result["overload"] = row(f"{5 * QUEUE} (queue {QUEUE})", many, alone, before, memory(port, token))
+            result["strays"] = [
+                path.name for path in folder.iterdir() if not path.name.startswith(place.name)
+            ]
+    with service(place, args.model, port, "--queue", str(QUEUE)) as process:
+        send_load(port, token, samples, 8, min(5.0, args.seconds))  # warm
+        with Watch(process.pid) as seen:
+            many = send_load(port, token, samples, 5 * QUEUE, args.seconds)
+        result["overload"] = row(f"{5 * QUEUE} (queue {QUEUE})", many, alone, seen)
     if args.kills:
         result["kills"] = kill_often(place, args.model, token, model.modalities[0], args.kills)
     return result
 
 
 def show(result: dict[str, Any]) -> None:
-    columns = ["clients", "samples/s", "of embed", "p50 ms", "p95", "p99", "refused", "failed", "MB"]
+    columns = [
+        "clients",
+        "samples/s",
+        "of embed",
+        "p50 ms",
+        "p95",
+        "p99",
+        "refused",
+        "failed",
+        "MB before, most, after",
+    ]
     rows = [
         [
             found["clients"],
@@ -277,12 +360,12 @@ def show(result: dict[str, Any]) -> None:
             *(f"{found[name]:.0f}" for name in ("p50_ms", "p95_ms", "p99_ms")),
             found["refused"],
             found["failed"],
-            "{:.0f} to {:.0f}".format(*found["memory_mb"]),
+            "{:.0f} {:.0f} {:.0f}".format(*found["memory_mb"]),
         ]
         for found in [*result["load"], result["overload"]]
     ]
     print_table(columns, rows)
-    for name in ("attacks", "healthy", "kills"):
+    for name in ("attacks", "healthy", "strays", "kills"):
         if name in result:
             say(f"{name}: {result[name]}")
 

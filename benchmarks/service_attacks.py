@@ -77,8 +77,13 @@ class Attack:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def attacks(seed: int, modalities: Sequence[str], tokens: Mapping[str, str]) -> Iterator[Attack]:
-    """Hostile requests without end; `tokens`: role -> token, most come with that of an admin."""
+def attacks(
+    seed: int, modalities: Sequence[str], tokens: Mapping[str, str], revoked: Sequence[str] = ()
+) -> Iterator[Attack]:
+    """Hostile requests without end; `tokens`: role -> token, most come with that of an admin.
+
+    `revoked`: tokens that are not valid any more.
+    """
     rng = random.Random(seed)
     admin = {"Authorization": f"Bearer {tokens['admin']}"} if tokens else {}
     kinds: list[Callable[[], Attack]] = [
@@ -88,7 +93,7 @@ def attacks(seed: int, modalities: Sequence[str], tokens: Mapping[str, str]) -> 
         lambda: _form(rng, admin, modalities),
         lambda: _image(rng, admin, modalities),
         lambda: _header(rng, admin),
-        lambda: _token(rng, tokens),
+        lambda: _token(rng, tokens, revoked),
     ]
     for kind in itertools.cycle(kinds):
         yield kind()
@@ -258,9 +263,16 @@ def _header(rng: random.Random, headers: Mapping[str, str]) -> Attack:
     return Attack(method, path, body, {**headers, name: value})
 
 
-def _token(rng: random.Random, tokens: Mapping[str, str]) -> Attack:
+def _token(rng: random.Random, tokens: Mapping[str, str], revoked: Sequence[str]) -> Attack:
     path = rng.choice([*BODIES, *QUERIES, *FORMS, "/v1/jobs", "/v1/status", "/v1/cameras"])
-    wrong = ["", "srid_", "srid_" + "a" * 43, "x" * 3000, *(token[:-1] for token in tokens.values())]
+    wrong = [
+        "",
+        "srid_",
+        "srid_" + "a" * 43,
+        "x" * 3000,
+        *(token[:-1] for token in tokens.values()),
+        *revoked,
+    ]
     return Attack(
         rng.choice(["GET", "POST", "DELETE"]), path, b"{}", {"Authorization": f"Bearer {rng.choice(wrong)}"}
     )

@@ -22,6 +22,7 @@ from slimreid.exporting.shared_weights import read_graph
 from slimreid.inference.exported_card import read_exported
 from slimreid.inference.onnx_engine import OnnxEngine
 from slimreid.modalities import subset_name
+from slimreid.serve.patches import kept_patches
 
 
 @pytest.fixture
@@ -195,3 +196,18 @@ def test_what_fails_a_check():
     assert far.faults("int8", 0.5) == []
     other = Check("samples", (same, replace(same, cosine_same_patches=0.9998)), None)
     assert "cosine 0.999800" in other.faults("float32", 0.5)[0]
+
+
+def test_an_exported_model_tells_the_same_kept_patches(exported, run):
+    """As the page of the service shows them, for samples of different subsets in one batch."""
+    rng = np.random.default_rng(5)
+    samples = [
+        {name: rng.integers(0, 256, (40, 20, 3), dtype=np.uint8) for name in subset}
+        for subset in (("rgb", "tir"), ("tir",), ("rgb",), ("rgb", "tir"))
+    ]
+    trained, found = slimreid.load(run), slimreid.load(exported)
+    assert found.grid == trained.grid == trained.model.backbone.grid
+    answers = kept_patches(found, samples)
+    assert answers == kept_patches(trained, samples)
+    assert [list(answer) for answer in answers] == [list(sample) for sample in samples]
+    assert all(len(set(grid.kept)) == len(grid.kept) == 4 for answer in answers for grid in answer.values())

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from slimreid.gallery.gallery import Gallery
+from slimreid.serve.tokens import TokenFile
 from support.services import URL, Served, copy_gallery, files_of, picture, serve
 
 REQUESTS = 2000
@@ -105,7 +106,10 @@ def send(served: Served, attack) -> tuple[int, str]:
 
 
 def test_two_thousand_hostile_requests(attacked: Served, load_benchmark: Callable[[str], ModuleType]):
-    attacks = load_benchmark("service_attacks").attacks(1, ("rgb", "nir", "tir"), attacked.tokens)
+    known = TokenFile(attacked.service.settings.tokens)
+    revoked = known.add("revoked", "admin")
+    known.revoke("revoked")
+    attacks = load_benchmark("service_attacks").attacks(1, ("rgb", "nir", "tir"), attacked.tokens, [revoked])
     seen: Counter[int] = Counter()
     for attack in itertools.islice(attacks, REQUESTS):
         status, text = send(attacked, attack)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from slimreid.config.model import BOTH
-from slimreid.data.image_batch import ImageBatch
+from slimreid.data.image_batch import ImageBatch, Ints
 from slimreid.errors import ConfigError
 from slimreid.inference.exported_card import CARD_NAME, ExportedCard
 from slimreid.inference.kinds import Floats, check_kind
@@ -73,8 +73,7 @@ class ExportedModel(LoadedModel):
 
         Samples that have the same modalities are computed together, by the graph of these modalities.
         """
-        known = len(self.cameras)
-        cameras = np.where(batch.camera < known, batch.camera, -1)
+        cameras = self._known_cameras(batch)
         branches = [kind for kind in self.sizes if kind != BOTH]
         found = {kind: np.empty((len(batch), self.sizes[kind]), np.float32) for kind in branches}
         for subset, rows in batch.by_subset():
@@ -83,6 +82,22 @@ class ExportedModel(LoadedModel):
             for kind in branches:
                 found[kind][rows] = part[kind]
         return found
+
+    def kept_patches(self, batch: ImageBatch) -> Ints:
+        """Numbers (B, M, K) of the patches that the last stage of token reduction kept."""
+        cameras, last = self._known_cameras(batch), self.exported.stages[-1]
+        parts = []
+        for subset, rows in batch.by_subset():
+            images = {name: batch.images[name][rows] for name in subset}
+            parts.append((rows, self.engine.kept_patches(images, cameras[rows])[last]))
+        found = np.zeros((len(batch), *parts[0][1].shape[1:]), np.int64)
+        for rows, part in parts:
+            found[rows] = part
+        return found
+
+    def _known_cameras(self, batch: ImageBatch) -> Ints:
+        """Cameras (B,) as a graph takes them: −1 for those it was not trained on."""
+        return np.where(batch.camera < len(self.cameras), batch.camera, -1)
 
 
 def load_exported(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from slimreid.config import Config
+from slimreid.config.backbones import vit_config
 from slimreid.config.model import BOTH
-from slimreid.data.image_batch import ImageBatch
+from slimreid.data.image_batch import ImageBatch, Ints
 from slimreid.data.images.resize import resize
 from slimreid.data.images.values import Pixels
 from slimreid.inference.embed import Images, embed_images
@@ -48,6 +50,25 @@ class LoadedModel(ABC):
     @abstractmethod
     def features(self, batch: ImageBatch) -> dict[str, Floats]:
         """Features (B, D) of a batch per branch, as the model gives them, not normalised."""
+
+    @abstractmethod
+    def kept_patches(self, batch: ImageBatch) -> Ints:
+        """Numbers (B, M, K) of the patches that the last stage of token reduction kept, row by row from 0.
+
+        Those of a modality that a sample lacks mean nothing. Only for a model that `reduces_tokens`.
+        """
+
+    @property
+    def reduces_tokens(self) -> bool:
+        """Whether it drops patches."""
+        return self.config.model.reduction != "none"
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Patches (down, across) of an image."""
+        options = self.config.model
+        vit = replace(vit_config(options.backbone), stride=options.stride)
+        return vit.grid(self.config.transforms.size)
 
     def resize(self, image: Pixels, size: tuple[int, int], mode: str) -> Pixels:
         """Resize (H, W, 3) uint8 to (3, *size) uint8; all models give the same bytes, some faster."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from slimreid.config.model import BOTH, ORIGINAL
 from slimreid.data.augment.transforms import fast_resize
 from slimreid.data.batches import ModalBatch
-from slimreid.data.image_batch import ImageBatch
+from slimreid.data.image_batch import ImageBatch, Ints
 from slimreid.data.images.values import Pixels
 from slimreid.devices import Precision, choose_device, usable_precision
 from slimreid.errors import ConfigError, DataError, ModelError
@@ -77,6 +77,13 @@ class TrainedModel(LoadedModel):
         tensors = ModalBatch.from_images(batch)
         (found,) = embed_batches(self.model, [tensors], self.device, self.precision)
         return {n: f.float().cpu().numpy() for n, f in found.features.items() if n != BOTH}
+
+    @torch.no_grad()
+    def kept_patches(self, batch: ImageBatch) -> Ints:
+        """Numbers (B, M, K) of the patches that the last stage of token reduction kept."""
+        output = self.model(ModalBatch.from_images(batch).to(self.device), with_reduced=True)
+        kept: Ints = output.reduced.selections[-1].index.cpu().numpy()
+        return kept
 
 
 def load_trained(path: Path | str, device: torch.device | str | None = "cpu") -> TrainedModel:

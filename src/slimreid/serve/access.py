@@ -124,11 +124,11 @@ class Access:
 
     def _from_cookie(self, headers: Headers) -> Who | None:
         key = _session_key(headers)
-        name, expires = self._sessions.get(key, ("", 0.0)) if key else ("", 0.0)
+        secret, expires = self._sessions.get(key, ("", 0.0)) if key else ("", 0.0)
         if time.monotonic() > expires:
             return None
         for token in self.tokens.tokens():
-            if token.name == name:
+            if token.hash == secret:  # not by name: a new token of the same name is somebody else's
                 return Who(token.name, token.role)
         return None
 
@@ -139,7 +139,7 @@ class Access:
             self._count_failure(client)
             raise NotLoggedInError("this token is not valid: it is wrong or was revoked")
         cookie = secrets.token_urlsafe(32)
-        self._sessions[_hash(cookie)] = (token.name, time.monotonic() + SESSION_SECONDS)
+        self._sessions[_hash(cookie)] = (token.hash, time.monotonic() + SESSION_SECONDS)
         while len(self._sessions) > _MOST_SESSIONS:
             self._sessions.popitem(last=False)
         return Who(token.name, token.role), cookie

@@ -66,8 +66,15 @@ class Service:
         self._cameras: tuple[float, Mapping[str, int]] = (0.0, {})
 
     def start(self) -> None:
-        """Start what must run before the first request."""
+        """Start what must run before the first request, and let the model take the memory it needs.
+
+        Full batches are computed here: nobody waits for them, and memory does not grow under load.
+        """
         self.decoders.start()
+        grey = np.full((64, 64, 3), 128, np.uint8)
+        samples = [dict.fromkeys(self.info.modalities, grey)] * self.settings.service.batch
+        for _ in range(2):  # onnxruntime plans its memory in the first call and takes it in the second
+            embed_samples(self.model, self.info.feature, samples, len(samples))
 
     def stop(self) -> None:
         """Finish what runs and let go of everything."""
@@ -103,7 +110,8 @@ class Service:
         return frozenset({*_LOOPBACK, *own, *self.settings.names})
 
     def _embed(self, samples: Sequence[Mapping[str, Any]]) -> Floats:
-        found = embed_samples(self.model, self.info.feature, [dict(sample) for sample in samples])
+        batch = self.settings.service.batch
+        found = embed_samples(self.model, self.info.feature, [dict(sample) for sample in samples], batch)
         self.metrics.count_batch(len(samples))
         return found
 

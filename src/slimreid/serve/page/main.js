@@ -9,6 +9,7 @@ import { may, refresh, shared } from "./state.js";
 import { startTheme } from "./theme.js";
 import { calibrationView } from "./views/calibration.js";
 import { clustersView } from "./views/clusters.js";
+import { enrolView } from "./views/enrol.js";
 import { identitiesView } from "./views/identities.js";
 import { identityView } from "./views/identity.js";
 import { logView } from "./views/log.js";
@@ -17,8 +18,8 @@ import { searchView } from "./views/search.js";
 import { serviceView } from "./views/service.js";
 
 const VIEWS = {
-  search: searchView, identities: identitiesView, identity: identityView, clusters: clustersView, log: logView,
-  calibration: calibrationView, service: serviceView,
+  search: searchView, identities: identitiesView, identity: identityView, enrol: enrolView, clusters: clustersView,
+  log: logView, calibration: calibrationView, service: serviceView,
 };
 const main = document.getElementById("main");
 const nav = document.getElementById("nav");
@@ -45,7 +46,7 @@ const who = () => {
 const draw = async () => {
   if (!shared.status) return;
   const { name, rest } = address();
-  const here = name === "identity" ? "identities" : name;
+  const here = ["identity", "enrol"].includes(name) ? "identities" : name;
   for (const link of nav.querySelectorAll("a")) {
     if (link.hash === `#${here}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -31,18 +31,19 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 """Answers that every route may give."""
 
 
-def _service(request: Request) -> Service:
+# What is awaited costs nothing; a plain function would be run in a thread, for every request.
+async def _service(request: Request) -> Service:
     found: Service = request.app.state.service
     return found
 
 
-def _jobs(request: Request) -> Jobs:
+async def _jobs(request: Request) -> Jobs:
     found: Jobs = request.app.state.jobs
     return found
 
 
-def _at_least(role: Role) -> Callable[[Request], Who]:
-    def check(request: Request) -> Who:
+def _at_least(role: Role) -> Callable[[Request], Awaitable[Who]]:
+    async def check(request: Request) -> Who:
         return require_role(request.state.who, role)
 
     check.__name__ = role

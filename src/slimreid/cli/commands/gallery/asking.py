@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from slimreid.cli.commands.gallery.opening import open_with_model, print_json, row_filter
-from slimreid.cli.commands.gallery.picture import draw_answers
 from slimreid.cli.commands.gallery.remote import identify_server, is_server, search_server
 from slimreid.cli.console import console, print_table, say, table
 from slimreid.cli.options.gallery import CalibrateOptions, GallerySearchOptions, IdentifyOptions, QueryOptions
+from slimreid.extras import explain_missing
 from slimreid.files import check_writable
 from slimreid.gallery.answers import Answer
 from slimreid.gallery.decisions.calibration import Calibration
@@ -37,6 +37,9 @@ def search(options: GallerySearchOptions) -> None:
 
 
 def _search_file(options: GallerySearchOptions) -> list[Answer]:
+    if options.picture is not None:
+        with explain_missing():
+            from slimreid.cli.commands.gallery.picture import draw_answers
     gallery, loaded = open_with_model(options)
     with gallery:
         query = _query(gallery, loaded, options)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shlex
 
-from PIL import Image
-
 from slimreid.cli.commands.gallery.opening import open_gallery, row_filter
 from slimreid.cli.console import console, say, table
 from slimreid.cli.options.gallery import (
@@ -17,15 +15,10 @@ from slimreid.cli.options.gallery import (
     SplitOptions,
     UndoOptions,
 )
+from slimreid.extras import explain_missing
 from slimreid.files import check_writable, write_new
-from slimreid.gallery.clusters import Proposal, read_table, table_text
-from slimreid.gallery.enrolment.images import split_thumbnail
+from slimreid.gallery.clusters import read_table, table_text
 from slimreid.gallery.gallery import UNKNOWN, Gallery
-from slimreid.visual.datasets.contact_sheet import ContactRow
-from slimreid.visual.datasets.views import save_sheet
-
-ON_PAGE = 8
-"""Rows of a proposal that are drawn."""
 
 
 def remove(options: RemoveOptions) -> None:
@@ -76,31 +69,20 @@ def cluster(options: ClusterOptions) -> None:
     for path in (options.out, options.page):
         if path is not None:
             check_writable(path)
+    if options.page is not None:
+        with explain_missing():
+            from slimreid.cli.commands.gallery.picture import draw_proposal
     with open_gallery(options) as gallery:
         which = row_filter(gallery, options)
         which = UNKNOWN if which.is_all else which
         proposal = gallery.cluster(which, rate=options.rate, threshold=options.threshold)
         write_new(options.out, table_text(proposal).encode(), options.overwrite)
         if options.page is not None:
-            _draw(gallery, proposal, options)
+            draw_proposal(gallery, proposal, options.page)
+            say(f"page: {options.page}")
     named = {name: rows for name, rows in proposal.rows.items() if name}
     console.print(table(["proposed", "rows"], [[name, len(rows)] for name, rows in list(named.items())[:20]]))
     alone = len(proposal.rows.get("", ()))
     say(f"{len(named):,} identities proposed, {alone:,} rows are like no other; table: {options.out}")
     words = [options.gallery, str(options.out)]
     say(f"next: edit the table, then slimreid gallery assign {' '.join(map(shlex.quote, words))}")
-
-
-def _draw(gallery: Gallery, proposal: Proposal, options: ClusterOptions) -> None:
-    assert options.page is not None
-    sheet = []
-    for name, rows in proposal.rows.items():
-        some = rows[:ON_PAGE]
-        pictures = gallery.store.thumbnails([row.id for row in some])
-        cells: list[dict[str, Image.Image | None]] = [
-            dict(split_thumbnail(pictures.get(row.id, b""), row.modalities)) for row in some
-        ]
-        label = f"{name or 'like no other'} ({len(rows)})"
-        sheet.append(ContactRow(label, list(cells), [f"row {row.id}" for row in some]))
-    save_sheet(sheet, gallery.info.modalities, options.page, title="proposed identities")
-    say(f"page: {options.page}")

@@ -1,4 +1,4 @@
-"""Queries and what they found as a rank sheet; on request with the patches that the model kept."""
+"""Pictures of what commands of a gallery found: rank sheets, kept patches on request, proposed identities."""
 
 from __future__ import annotations
 
@@ -13,16 +13,22 @@ from slimreid.data.manifest import ImageRef, Manifest, Sample
 from slimreid.errors import DataError
 from slimreid.files import atomic_write
 from slimreid.gallery.answers import Answer
+from slimreid.gallery.clusters import Proposal
 from slimreid.gallery.enrolment.images import read_pixels, split_thumbnail
 from slimreid.gallery.gallery import Gallery
 from slimreid.gallery.queries import Query
 from slimreid.gallery.store.rows import Row
 from slimreid.inference.features.data import ModelData
 from slimreid.inference.load import LoadedModel
+from slimreid.visual.datasets.contact_sheet import ContactRow
+from slimreid.visual.datasets.views import save_sheet
 from slimreid.visual.patches.kept_patches import dim_dropped
 from slimreid.visual.patches.sample_views import open_sample
 from slimreid.visual.ranks.rank_lists import FoundItem, Pictures, RankList
 from slimreid.visual.ranks.rank_sheet import draw_rank_lists
+
+ON_PAGE = 8
+"""Rows of a proposal that are drawn."""
 
 
 def draw_answers(
@@ -86,3 +92,17 @@ def _kept_patches(loaded: LoadedModel, images: Mapping[str, ImageRef]) -> Pictur
             pixels = np.asarray(view.image.convert("RGB"))
             found[view.modality] = Image.fromarray(dim_dropped(pixels, view.stages[-1].kept, view.grid))
     return found
+
+
+def draw_proposal(gallery: Gallery, proposal: Proposal, path: Path) -> None:
+    """Write a page with the first rows of each identity that is proposed."""
+    sheet = []
+    for name, rows in proposal.rows.items():
+        some = rows[:ON_PAGE]
+        pictures = gallery.store.thumbnails([row.id for row in some])
+        cells: list[dict[str, Image.Image | None]] = [
+            dict(split_thumbnail(pictures.get(row.id, b""), row.modalities)) for row in some
+        ]
+        label = f"{name or 'like no other'} ({len(rows)})"
+        sheet.append(ContactRow(label, list(cells), [f"row {row.id}" for row in some]))
+    save_sheet(sheet, gallery.info.modalities, path, title="proposed identities")

@@ -2,7 +2,7 @@
 
 import { data, el, icon } from "../dom.js";
 import { parts, percent, t } from "../i18n.js";
-import { shared } from "../state.js";
+import { query, shared } from "../state.js";
 import { strangers } from "./names.js";
 import { serviceText } from "./panels.js";
 import { meter } from "./scores.js";
@@ -21,8 +21,12 @@ const why = (answer, scale) => {
     const above = answer.candidates.filter((each) => each.score > scale.strict).length;
     return [above > 1 ? t("decision.several.why", { n: above }) : t("decision.unsure.why"), t("space"), promise(answer)];
   }
-  const state = shared.status.calibration.state;
-  return state === "none" ? [t("decision.uncalibrated.why")] : [serviceText(answer.reason)];
+  const { state, rates } = shared.status.calibration;
+  if (state === "none") return [t("decision.uncalibrated.why")];
+  if (state === "ok" && !answer.candidates.length) return [t("matches.none")];
+  const rate = query.options.rate ?? rates[0];
+  if (state === "ok" && answer.strict === null && rate) return [t("decision.refused.why", { n: strangers(rate) })];
+  return [serviceText(answer.reason)];
 };
 
 const candidates = (answer, scale) =>

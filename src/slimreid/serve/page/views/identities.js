@@ -62,7 +62,7 @@ export const identitiesView = (main, again) => {
   let text = "";
   const load = async () => {
     const page = await api.identities(text, null, PAGE);
-    if (!page.total) return text ? el("p", { class: "faint" }, t("identities.none")) : panel("identities", t("empty.title"), t("empty.text"), el("a", { class: "button", href: "#search" }, t("nav.search")));
+    if (!page.total) return text ? el("p", { class: "faint" }, t("identities.none")) : panel("identities", t("empty.title"), t("empty.text"), may("editor") && el("a", { class: "button", href: "#enrol" }, t("enrol.many")));
     const cards = el("ul", { class: "cards" }, page.identities.map((each) => card(each, chosen, observer)));
     const more = el("button", { type: "button", hidden: page.next === null, onclick: async () => {
       const next = await api.identities(text, page.next, PAGE);
@@ -83,6 +83,7 @@ export const identitiesView = (main, again) => {
     el("h1", {}, t("identities.title")),
     el("div", { class: "row" },
       el("label", { class: "field grow" }, el("span", {}, t("identities.search")), search),
+      may("editor") && el("a", { class: "button", href: "#enrol" }, t("enrol.many")),
       shared.status.unknown > 0 && el("a", { href: "#clusters" }, t("identities.unknown", { n: shared.status.unknown }))),
     list, chosen.bar);
   return loadInto(list, load);

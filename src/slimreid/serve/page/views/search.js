@@ -55,6 +55,7 @@ const ask = async (show) => {
 
 const emptyGallery = () =>
   panel("identities", t("empty.title"), may("editor") ? t("empty.editor") : t("empty.viewer"),
+    may("editor") && el("a", { class: "button", href: "#enrol" }, t("enrol.many")),
     el("code", { class: "command", translate: "no" }, `slimreid gallery enrol ${shared.status.gallery} FOLDER`));
 
 const invitation = () => panel("search", t("invite.title"), t("invite.text"));

@@ -45,7 +45,7 @@ const state = (status) => [
 
 const jobList = async () => {
   const { jobs } = await api.jobs();
-  return jobs.length ? jobs.slice(0, 10).map((job) => jobProgress(job)) : el("p", { class: "faint" }, t("jobs.none"));
+  return jobs.length ? jobs.slice(0, 10).map((job) => jobProgress(job, undefined, { controls: true })) : el("p", { class: "faint" }, t("jobs.none"));
 };
 
 /** Draws the view into `main` and keeps it fresh while it is shown. */
