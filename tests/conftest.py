@@ -70,6 +70,19 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def ready_graphs(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exporting takes the graphs of `exported`: tracing is what takes the time."""
+    from slimreid.exporting import export
+    from slimreid.exporting.shared_weights import read_graph
+    from slimreid.modalities import subset_name
+
+    def ready(model, subset):
+        return read_graph(exported, f"graph-{subset_name(subset, model.modalities)}.onnx")
+
+    monkeypatch.setattr(export, "export_graph", ready)
+
+
+@pytest.fixture
 def small_set(tmp_path: Path) -> Path:
     """The small dataset without validation, in a folder of its own; its manifest."""
     from support.runs import write_set

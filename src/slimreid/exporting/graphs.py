@@ -25,6 +25,8 @@ _EXAMPLES = 5
 """Samples that a model is traced with; more than two, and no size of anything else."""
 _LARGE = 4
 """Numbers from which a constant is worth a name."""
+KEPT = "kept_"
+"""Outputs that tell which patches a stage of token reduction keeps: this and its number, from 1."""
 
 
 class SubsetModel(nn.Module):
@@ -38,12 +40,7 @@ class SubsetModel(nn.Module):
         """images {modality: (B, 3, H, W)}, camera (B,) -> features (B, D) by kind, kept patches by stage."""
         output = self.model(images, camera, with_reduced=True)
         selections = output.reduced.selections if output.reduced is not None else ()
-        return {**output.features, **{stage_name(i): s.index for i, s in enumerate(selections)}}
-
-
-def stage_name(number: int) -> str:
-    """Output that tells which patches a stage (from 0) keeps."""
-    return f"kept_{number + 1}"
+        return {**output.features, **{f"{KEPT}{i}": s.index for i, s in enumerate(selections, 1)}}
 
 
 def export_graph(model: ReIDModel, subset: Subset) -> onnx.ModelProto:

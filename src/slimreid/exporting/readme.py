@@ -95,6 +95,13 @@ def _check(card: ExportedCard) -> str:
         for each in check["agreements"]
     }
     lines.append(_table(("modalities", "smallest cosine", "same patches kept, per stage"), rows))
+    if ties := sum(each["ties"] for each in check["agreements"]):
+        lowest = min(each["cosine_as_is"] for each in check["agreements"])
+        lines.append(
+            f"In {ties} of the samples two patches score alike, and rounding kept another one than in the "
+            f"original, as it does there from one batch size to another: cosine {lowest:.6f}. The table "
+            "compares with the original when it keeps the same one."
+        )
     return "\n\n".join(lines)
 
 

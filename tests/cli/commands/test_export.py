@@ -5,19 +5,8 @@ from __future__ import annotations
 import pytest
 
 from slimreid.cli.app import main
-from slimreid.exporting import export as exporting
-from slimreid.exporting.shared_weights import read_graph
-from slimreid.modalities import subset_name
 
-
-@pytest.fixture(autouse=True)
-def _quick(exported, monkeypatch):
-    """Graphs are those that were exported already: tracing is what takes the time."""
-
-    def ready(model, subset):
-        return read_graph(exported, f"graph-{subset_name(subset, model.modalities)}.onnx")
-
-    monkeypatch.setattr(exporting, "export_graph", ready)
+pytestmark = pytest.mark.usefixtures("ready_graphs")
 
 
 def test_it_writes_the_folder_and_says_how_it_compares(exported, tmp_path, capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 from PIL import Image
 
 from slimreid.cli.app import main
@@ -60,6 +61,27 @@ def test_profile(model, tmp_path, capsys):
     assert "onnxruntime float32, 1 thread(s)" in capsys.readouterr().out
     assert main(["profile", str(model), "--set", "model.stride=[8,8]"]) == 2
     assert main(["profile", str(model), "--device", "cuda"]) == 2
+
+
+def test_embed_and_search_and_a_gallery_beside_a_gpu(model, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: True)
+    monkeypatch.setattr("torch.accelerator.current_accelerator", lambda: torch.device("cuda"))
+    images, features = model.parent / "set", tmp_path / "f.safetensors"
+    assert main(["embed", str(images), "--model", str(model), "--out", str(features)]) == 0
+    query = str(images / "rgb" / "9_1_0.png")
+    capsys.readouterr()
+    assert main(["search", query, "--in", str(features), "--model", str(model), "--top", "1", "--json"]) == 0
+    (first,) = json.loads(capsys.readouterr().out)[0]["hits"]
+    assert first["paths"]["rgb"] == query, "the image itself"
+    people = str(tmp_path / "people.gallery")
+    assert main(["gallery", "create", people, "--model", str(model)]) == 0
+    assert main(["gallery", "enrol", people, str(images), "--split", "gallery"]) == 0
+    capsys.readouterr()
+    assert main(["gallery", "search", people, query, "--json", "--top", "3"]) == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert [len(answer["matches"]), answer["modalities"]] == [3, ["rgb"]]
+    assert main(["gallery", "search", people, query, "--device", "cuda"]) == 2
+    assert "an exported model runs on the CPU" in capsys.readouterr().err
 
 
 def test_report_asks_for_the_run(model, tmp_path, capsys):
