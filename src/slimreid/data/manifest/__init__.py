@@ -17,9 +17,11 @@ Row numbers in messages are those of a spreadsheet: the header is row 1.
 
 from slimreid.data.manifest.reading import find_manifest, parse_manifest, read_manifest
 from slimreid.data.manifest.samples import (
+    GROUP_COLUMN,
     MANIFEST_NAME,
     PROTOCOLS,
     SPLITS,
+    TIME_COLUMN,
     Box,
     ImageRef,
     Manifest,
@@ -31,9 +33,11 @@ from slimreid.data.manifest.samples import (
 from slimreid.data.manifest.writing import write_manifest
 
 __all__ = [
+    "GROUP_COLUMN",
     "MANIFEST_NAME",
     "PROTOCOLS",
     "SPLITS",
+    "TIME_COLUMN",
     "Box",
     "ImageRef",
     "Manifest",
