@@ -13,10 +13,10 @@ from slimreid.bulk.embed import EmbedChoices
 from slimreid.bulk.images import fetch
 from slimreid.bulk.manifest import seconds
 from slimreid.bulk.summary import check_complete, drop_repeats, mend
-from slimreid.bulk.tables import embedding_rows, parquet_files
 from slimreid.cli.app import main
 from slimreid.errors import ConfigError, DataError
 from slimreid.inference.embedding_files import read_embeddings
+from slimreid.inference.embedding_sets.tables import embedding_rows, parquet_files
 from support.bulk import assert_same_rows, read_rows, write_bulk_set
 
 

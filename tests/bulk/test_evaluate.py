@@ -9,15 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import slimreid
-from slimreid.bulk.card import read_card
 from slimreid.bulk.evaluate import evaluate_embeddings
-from slimreid.bulk.tables import parquet_files
 from slimreid.cli.app import main
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.bootstrap import bootstrap_map
 from slimreid.evaluation.metrics.labels import Labels
 from slimreid.evaluation.metrics.retrieval import evaluate_scores
 from slimreid.evaluation.metrics.scores import SimilarityScores
+from slimreid.inference.embedding_sets.card import read_card
+from slimreid.inference.embedding_sets.tables import parquet_files
 from support.bulk import read_rows, write_bulk_set
 
 

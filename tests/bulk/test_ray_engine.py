@@ -15,8 +15,8 @@ from ray.cluster_utils import Cluster
 import slimreid
 from slimreid.bulk.pool import Pool
 from slimreid.bulk.ray_engine import check_version
-from slimreid.bulk.tables import parquet_files
 from slimreid.errors import ConfigError, DataError
+from slimreid.inference.embedding_sets.tables import parquet_files
 from support.bulk import assert_same_rows, read_rows, write_bulk_set
 
 HOME = "127.0.0.2"

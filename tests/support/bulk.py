@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow.parquet as pq
 
-from slimreid.bulk.tables import ROWS_FOLDER, parquet_files
+from slimreid.inference.embedding_sets.tables import ROWS_FOLDER, parquet_files
 from support.exported import write_exported_model
 from support.runs import write_set
 

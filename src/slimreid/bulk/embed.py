@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from slimreid.bulk.card import SetCard, check_same_work, is_embedding_folder, read_card, write_card
 from slimreid.bulk.embedder import Embedding
 from slimreid.bulk.local import embed_locally
 from slimreid.bulk.manifest import LongManifest, stage_rows
@@ -20,12 +19,19 @@ from slimreid.bulk.summary import (
     read_summary,
     write_summary,
 )
-from slimreid.bulk.tables import ROWS_FOLDER, parquet_files
 from slimreid.bulk.watch import Watch, watched
 from slimreid.config.model import BOTH
 from slimreid.data.manifest import MANIFEST_NAME, Split
 from slimreid.errors import ConfigError, DataError
 from slimreid.extras import explain_missing
+from slimreid.inference.embedding_sets.card import (
+    SetCard,
+    check_same_work,
+    is_embedding_folder,
+    read_card,
+    write_card,
+)
+from slimreid.inference.embedding_sets.tables import ROWS_FOLDER, parquet_files
 from slimreid.inference.exported_card import is_exported
 from slimreid.inference.features.data import Cameras
 from slimreid.inference.kinds import check_kind

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from slimreid.bulk.images import read_pixels
-from slimreid.bulk.tables import Embedded, Status, images_from_text, join_columns
 from slimreid.data.image_batch import join_samples
 from slimreid.data.images.resize import resize
 from slimreid.data.images.values import Floats, check_aligned, normalise
 from slimreid.errors import DataError, SlimReIDWarning
+from slimreid.inference.embedding_sets.tables import Embedded, Status, images_from_text, join_columns
 from slimreid.inference.kinds import join_branches
 from slimreid.inference.load import load
 from slimreid.inference.loaded_model import LoadedModel
@@ -48,6 +48,7 @@ class _Read:
     images: dict[str, Floats]
     status: Status
     error: str = ""
+    hash: str = ""
 
 
 class RowEmbedder:
@@ -85,7 +86,7 @@ class RowEmbedder:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SlimReIDWarning)  # several pages: the first is meant
-                pixels = read_pixels(
+                pixels, digest = read_pixels(
                     images, data.windows or {}, transforms.size if data.scaled_decode else None
                 )
             check_aligned(pixels, {name: image.path for name, image in images.items()})
@@ -97,7 +98,7 @@ class RowEmbedder:
             )
             for name, x in pixels.items()
         }
-        return _Read(seen, "ok")
+        return _Read(seen, "ok", hash=digest)
 
     def _embed(self, read: Sequence[_Read], cameras: Sequence[str]) -> Embedded:
         D = self.loaded.sizes[self.embedding.feature]
@@ -113,13 +114,14 @@ class RowEmbedder:
         for row in np.flatnonzero(~np.isfinite(features).all(axis=1)).tolist():
             status[row], errors[row] = "not finite", "its feature has NaN or infinity"
         spectra = [[n for n in self.loaded.modalities if n in each.images] for each in read]
-        return Embedded(features, spectra, status, errors)
+        return Embedded(features, spectra, [each.hash for each in read], status, errors)
 
 
 def _joined(parts: Sequence[Embedded], dimension: int) -> Embedded:
     return Embedded(
         np.concatenate([np.zeros((0, dimension), np.float32), *(part.features for part in parts)]),
         [names for part in parts for names in part.spectra],
+        [digest for part in parts for digest in part.hash],
         [status for part in parts for status in part.status],
         [error for part in parts for error in part.error],
     )

@@ -15,8 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from slimreid.bulk.card import SetCard, read_card
-from slimreid.bulk.tables import ROWS_FOLDER, feature_matrix, parquet_files, read_blocks
 from slimreid.data.manifest import Protocol, Split
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.bootstrap import Interval, bootstrap_map
@@ -25,6 +23,8 @@ from slimreid.evaluation.metrics.result import RetrievalResult
 from slimreid.evaluation.metrics.retrieval import evaluate_scores
 from slimreid.evaluation.metrics.scores import NO_SIMILARITY, tie_repeats
 from slimreid.evaluation.reports.records import interval_to_dict
+from slimreid.inference.embedding_sets.card import SetCard, read_card
+from slimreid.inference.embedding_sets.tables import ROWS_FOLDER, feature_matrix, parquet_files, read_blocks
 from slimreid.inference.similarity import Prepared, Similarity
 from slimreid.progress import progress
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import fsspec  # type: ignore[import-untyped]
 
-from slimreid.data.images.decode import MAX_BYTES, crop_box, decode_bytes, decode_file
+from slimreid.data.images.decode import MAX_BYTES, crop_box, decode_bytes, read_content
+from slimreid.data.images.hashing import hash_of
 from slimreid.data.images.values import Pixels
 from slimreid.data.manifest import ImageRef, Window
 from slimreid.errors import DataError
@@ -23,26 +24,27 @@ def is_url(path: str) -> bool:
 
 def read_pixels(
     images: Mapping[str, ImageRef], windows: Mapping[str, Window], at_least: tuple[int, int] | None
-) -> dict[str, Pixels]:
-    """All images of a row; a file that holds several of them (a strip) is fetched and decoded once.
+) -> tuple[dict[str, Pixels], str]:
+    """All images of a row and their hash; a file that holds several of them (a strip) is read once.
 
     Raises `DataError` naming the file that cannot be read.
     """
+    contents = {path: _content(path) for path in dict.fromkeys(image.path for image in images.values())}
     decoded: dict[tuple[str, Window | None], Pixels] = {}
     found = {}
     for name, image in images.items():
         window = image.window or windows.get(name)
         key = (image.path, window)
         if key not in decoded:
-            decoded[key] = _decode(image.path, window, None if image.box else at_least)
+            decoded[key] = decode_bytes(
+                contents[image.path], image.path, window, None if image.box else at_least
+            )
         found[name] = crop_box(decoded[key], image.box, image.path)
-    return found
+    return found, hash_of(images, contents)
 
 
-def _decode(path: str, window: Window | None, at_least: tuple[int, int] | None) -> Pixels:
-    if not is_url(path):
-        return decode_file(Path(path), window, at_least)
-    return decode_bytes(fetch(path), path, window, at_least)
+def _content(path: str) -> bytes:
+    return fetch(path) if is_url(path) else read_content(Path(path))
 
 
 def fetch(url: str) -> bytes:

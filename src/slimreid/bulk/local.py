@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from slimreid.bulk.embedder import Embedding, RowEmbedder
-from slimreid.bulk.tables import parquet_files, write_table
+from slimreid.inference.embedding_sets.tables import parquet_files, write_table
 from slimreid.inference.loaded_model import LoadedModel
 
 

@@ -12,17 +12,23 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from slimreid.bulk.images import is_url
-from slimreid.bulk.tables import IMAGE_ROWS, images_text, write_table
-from slimreid.data.manifest import PROTOCOLS, ImageRef, Protocol, Sample, find_manifest
+from slimreid.data.manifest import (
+    GROUP_COLUMN,
+    PROTOCOLS,
+    TIME_COLUMN,
+    ImageRef,
+    Protocol,
+    Sample,
+    find_manifest,
+)
 from slimreid.data.manifest.rows import Columns
 from slimreid.errors import ConfigError, DataError
 from slimreid.files import file_digest
+from slimreid.inference.embedding_sets.tables import IMAGE_ROWS, images_text, write_table
 from slimreid.modalities import find_modality
 from slimreid.times import parse_time
 
 PARQUET = ".parquet"
-TIME = "x_time"
-"""Column of a manifest: when a sample was seen (ISO 8601, or seconds since 1970)."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,8 @@ def _columns(part: Sequence[Sample], root: Path) -> dict[str, object]:
         "identity": [s.identity for s in part],
         "camera": [s.camera for s in part],
         "scene": [s.scene for s in part],
-        "time": [seconds(s.extras.get(TIME, ""), s.row) for s in part],
+        "group": [s.extras.get(GROUP_COLUMN, "") for s in part],
+        "time": [seconds(s.extras.get(TIME_COLUMN, ""), s.row) for s in part],
         "images": [images_text({name: _whole(i, root) for name, i in s.images.items()}) for s in part],
     }
 
@@ -116,7 +123,7 @@ def seconds(text: str, row: int = 0) -> float | None:
     try:
         return parse_time(text)
     except ConfigError as error:
-        raise DataError(f"row {row}: {TIME} {error}") from None
+        raise DataError(f"row {row}: {TIME_COLUMN} {error}") from None
 
 
 def _parts(samples: Iterator[Sample], size: int) -> Iterator[list[Sample]]:

@@ -17,8 +17,8 @@ from ray.data.checkpoint import CheckpointConfig
 
 from slimreid.bulk.embedder import Embedding, RowEmbedder
 from slimreid.bulk.pool import SPARE_CPUS, Pool, Resources, place
-from slimreid.bulk.tables import IMAGE_ROWS, parquet_files
 from slimreid.errors import ConfigError, DataError, SlimReIDError
+from slimreid.inference.embedding_sets.tables import IMAGE_ROWS, parquet_files
 
 LEAST_VERSION = (2, 55)
 """Older versions commit rows and checkpoint one after the other: a crash in between writes rows twice."""

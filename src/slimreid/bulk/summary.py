@@ -13,9 +13,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from slimreid.bulk.tables import parquet_files, read_blocks, write_table
 from slimreid.errors import DataError
 from slimreid.files import write_text
+from slimreid.inference.embedding_sets.tables import parquet_files, read_blocks, write_table
 from slimreid.json_files import check_object, parse_json
 
 SUMMARY_NAME = "summary.json"

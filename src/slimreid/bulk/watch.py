@@ -13,8 +13,8 @@ from pathlib import Path
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from slimreid.bulk.summary import count_rows
-from slimreid.bulk.tables import parquet_files
 from slimreid.errors import DataError
+from slimreid.inference.embedding_sets.tables import parquet_files
 from slimreid.progress import errors
 
 logger = logging.getLogger(__name__)

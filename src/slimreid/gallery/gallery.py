@@ -20,7 +20,7 @@ from slimreid.gallery.embedder import Embedder, check_model, describe_model
 from slimreid.gallery.enrolment.enrol import Enrolled, enrol_source
 from slimreid.gallery.enrolment.sources import Labels, Source, open_source
 from slimreid.gallery.errors import GalleryDamagedError
-from slimreid.gallery.exchange.transfer import Transferred, check_same_model, copy_store, take_in
+from slimreid.gallery.exchange.transfer import Transferred, copy_store
 from slimreid.gallery.identification import (
     Identification,
     Probes,
@@ -79,12 +79,22 @@ class Gallery:
         return made
 
     @classmethod
-    def for_import(cls, place: Path | str, paths: Sequence[Path | str], *, by: str | None = None) -> Gallery:
-        """Open a gallery, or make one for the model of an exported file where there is none."""
-        from slimreid.gallery.exchange.parquet import read_header
+    def for_import(
+        cls,
+        place: Path | str,
+        paths: Sequence[Path | str],
+        *,
+        by: str | None = None,
+        bucket: str | None = None,
+    ) -> Gallery:
+        """Open a gallery, or make one for the model of the first file or folder where there is none.
+
+        `bucket`: the one that a Milvus cluster itself uses, s3://BUCKET/FOLDER; rows then go by it.
+        """
+        from slimreid.gallery.exchange.importing import open_importable
 
         made = cls.__new__(cls)
-        made._begin(open_or_create(place, read_header(Path(paths[0]))[0]), None, by)
+        made._begin(open_or_create(place, open_importable(Path(paths[0])).model, bucket), None, by)
         return made
 
     def __enter__(self) -> Gallery:
@@ -250,18 +260,16 @@ class Gallery:
         self.store.note("export", self.by, count, {"to": str(path)})
         return count
 
-    def import_(self, paths: Sequence[Path | str]) -> Transferred:
-        """Take in the rows of Parquet files that are not there yet."""
-        from slimreid.gallery.exchange.parquet import read_header, read_parquet
+    def import_(self, paths: Sequence[Path | str], *, show_progress: bool | None = None) -> Transferred:
+        """Take in rows that are not there yet: exported galleries, and folders of `slimreid.embed_dataset`.
 
-        files = [Path(path) for path in paths]
-        settings: dict[str, str] = {}
-        for path in files:
-            model, found = read_header(path)
-            check_same_model(self.store, model, str(path))
-            settings |= found
-        chunks = (chunk for path in files for chunk in read_parquet(path))
-        return take_in(self.store, chunks, "import", self.by, settings)
+        They go by in pieces, however many they are; at the end each is looked for. Raises `DataError`,
+        `OtherModelError` and `GalleryError`.
+        """
+        from slimreid.gallery.exchange.importing import import_rows, open_importable
+
+        sources = [open_importable(Path(path)) for path in paths]
+        return import_rows(self.store, sources, self.by, show_progress=show_progress)
 
     def copy(self, place: Path | str) -> Transferred:
         """Copy everything but the log into another gallery, made if it is not there, and compare both."""

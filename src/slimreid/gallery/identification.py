@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from slimreid.data.images.hashing import content_hash
 from slimreid.errors import DataError
 from slimreid.gallery.answers import best_identities
 from slimreid.gallery.decisions.calibration import RATES, Bound, Calibration, calibrate
@@ -15,7 +16,6 @@ from slimreid.gallery.decisions.rates import LEAST_IDENTITIES
 from slimreid.gallery.decisions.scale import Samples, site_similarity
 from slimreid.gallery.decisions.searches import Searches, join_searches
 from slimreid.gallery.embedder import Embedder, embed_samples, prepare, presence
-from slimreid.gallery.enrolment.images import content_hash
 from slimreid.gallery.enrolment.sources import Source
 from slimreid.gallery.queries import Query
 from slimreid.gallery.store.contract import CALIBRATION, Store

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from slimreid.data.images.hashing import content_hash
 from slimreid.errors import DataError
 from slimreid.gallery.embedder import Embedder, describe_model, embed_samples
-from slimreid.gallery.enrolment.images import content_hash
 from slimreid.gallery.errors import GalleryError
 from slimreid.gallery.store.contract import GENERATION, Store
 from slimreid.gallery.store.rows import Change, ModelInfo, Row, RowState

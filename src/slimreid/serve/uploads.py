@@ -12,8 +12,8 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
+from slimreid.data.images.hashing import bytes_hash
 from slimreid.errors import DataError
-from slimreid.gallery.enrolment.images import bytes_hash
 from slimreid.serve.errors import TooLargeError
 from slimreid.serve.settings import RequestLimits
 

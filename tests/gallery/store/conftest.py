@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -15,19 +13,6 @@ from slimreid.gallery.store.open import create_store
 from support.galleries import make_info
 
 _numbers = count()
-
-
-@pytest.fixture(scope="session")
-def milvus_server() -> Iterator[str]:
-    """The URI of Milvus Lite, started as a server on the loopback: it stands in for a cluster."""
-    from milvus_lite.adapter.grpc.server import start_server_in_thread
-
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=memory) as folder:
-        server, database, port = start_server_in_thread(data_dir=folder, host="127.0.0.1", port=0)
-        yield f"milvus://127.0.0.1:{port}"
-        server.stop(grace=None)
-        database.close()
 
 
 @pytest.fixture(params=["sqlite", "milvus"])

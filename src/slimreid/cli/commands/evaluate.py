@@ -7,7 +7,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from slimreid.bulk.card import is_embedding_folder
 from slimreid.cli.console import console, say, table
 from slimreid.cli.options.measuring import EvaluateOptions
 from slimreid.errors import ConfigError
@@ -25,6 +24,7 @@ from slimreid.evaluation.reports.thresholds import Threshold, thresholds_of
 from slimreid.evaluation.reports.writing import RANKS, facts, figures, sheets, write_evaluation
 from slimreid.extras import explain_missing
 from slimreid.files import check_writable, write_text
+from slimreid.inference.embedding_sets.card import is_embedding_folder
 from slimreid.inference.features.data import open_data
 from slimreid.inference.features.extract import Extraction
 from slimreid.inference.kinds import Subset

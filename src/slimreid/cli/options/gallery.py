@@ -275,7 +275,10 @@ class GalleryImportOptions(GalleryOptions):
     """Options of `slimreid gallery import`."""
 
     files: list[Path]
-    """Parquet files that 'gallery export' wrote; the gallery is made if it is not there."""
+    """Parquet files that 'gallery export' wrote, or folders that 'embed' wrote; the gallery is made if it is
+    not there."""
+    bucket: str | None = None
+    """With Milvus: the bucket that the cluster itself uses, s3://BUCKET/FOLDER; rows then go by it."""
 
 
 @dataclass(frozen=True, kw_only=True)

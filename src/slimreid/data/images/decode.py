@@ -93,9 +93,13 @@ def decode_file(path: Path, window: Window | None = None, at_least: tuple[int, i
 
     Of several pages or frames the first is taken, with a `SlimReIDWarning`.
     """
+    return decode_bytes(read_content(path), path, window, at_least)
+
+
+def read_content(path: Path) -> bytes:
+    """The content of an image file; raises `DataError` with the path for none, an empty or a huge one."""
     with _open_file(path) as file:
-        data = file.read(MAX_BYTES)
-    return decode_bytes(data, path, window, at_least)
+        return file.read(MAX_BYTES)
 
 
 def decode_bytes(

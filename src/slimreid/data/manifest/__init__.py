@@ -16,9 +16,11 @@ Row numbers in messages are those of a spreadsheet: the header is row 1.
 """
 
 from slimreid.data.manifest.rows import (
+    GROUP_COLUMN,
     MANIFEST_NAME,
     PROTOCOLS,
     SPLITS,
+    TIME_COLUMN,
     Box,
     ImageRef,
     Manifest,
@@ -30,9 +32,11 @@ from slimreid.data.manifest.rows import (
 from slimreid.data.manifest.table import find_manifest, parse_manifest, read_manifest, write_manifest
 
 __all__ = [
+    "GROUP_COLUMN",
     "MANIFEST_NAME",
     "PROTOCOLS",
     "SPLITS",
+    "TIME_COLUMN",
     "Box",
     "ImageRef",
     "Manifest",

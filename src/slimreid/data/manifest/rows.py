@@ -20,6 +20,8 @@ Window = tuple[float, float]
 SPLITS: tuple[Split, ...] = get_args(Split)
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 MANIFEST_NAME = "manifest.csv"
+GROUP_COLUMN, TIME_COLUMN = "x_group", "x_time"
+"""Columns that enrolling reads: tracklet of a sample; when it was seen (ISO 8601, or seconds since 1970)."""
 
 
 @dataclass(frozen=True)

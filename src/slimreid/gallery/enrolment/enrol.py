@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from slimreid.data.images.hashing import content_hash
 from slimreid.errors import DataError
 from slimreid.gallery.concerns import Concern, find_concerns
 from slimreid.gallery.decisions.quality import Quality, sample_quality
 from slimreid.gallery.embedder import Embedder, embed_samples
-from slimreid.gallery.enrolment.images import content_hash, make_thumbnail, read_pixels
+from slimreid.gallery.enrolment.images import make_thumbnail, read_pixels
 from slimreid.gallery.enrolment.sources import Source, SourceSample
 from slimreid.gallery.store.contract import Store
 from slimreid.gallery.store.rows import Change, Filter, NewRow

@@ -1,44 +1,20 @@
-"""What of an image file a row keeps besides its feature: a hash, a thumbnail, how good it is."""
+"""What of its images a row keeps besides its feature: a thumbnail."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Mapping
 from pathlib import Path
 
 from PIL import Image
 
-from slimreid.data.images.decode import MAX_BYTES, read_image
+from slimreid.data.images.decode import read_image
 from slimreid.data.images.values import Pixels
 from slimreid.data.manifest import ImageRef, Window
-from slimreid.files import open_regular
 
 THUMBNAIL = 96
 """Pixels, height of a thumbnail."""
 _QUALITY = 80
-
-
-def content_hash(images: Mapping[str, ImageRef]) -> str:
-    """SHA-256 over modalities, files, boxes and windows of a sample; raises `DataError` naming the file."""
-    parts = {}
-    for name, ref in images.items():
-        with open_regular(Path(ref.path), MAX_BYTES) as file:
-            parts[name] = f"{_sha256(file.read())}\0{ref.box}\0{ref.window}"
-    return _joined_hash(parts)
-
-
-def bytes_hash(contents: Mapping[str, bytes]) -> str:
-    """What `content_hash` gives for whole files {modality: content}."""
-    return _joined_hash({name: f"{_sha256(content)}\0{None}\0{None}" for name, content in contents.items()})
-
-
-def _joined_hash(parts: Mapping[str, str]) -> str:
-    return _sha256("".join(f"{name}\0{parts[name]}\0" for name in sorted(parts)).encode())
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def read_pixels(

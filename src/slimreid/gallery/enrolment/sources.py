@@ -8,15 +8,12 @@ from pathlib import Path
 
 from slimreid.data.importing.modality_names import read_name
 from slimreid.data.importing.unlabelled_folder import open_folder
-from slimreid.data.manifest import MANIFEST_NAME, ImageRef, Manifest, Sample, Split
+from slimreid.data.manifest import GROUP_COLUMN, MANIFEST_NAME, TIME_COLUMN, ImageRef, Manifest, Sample, Split
 from slimreid.errors import ConfigError, DataError
 from slimreid.files import IMAGE_SUFFIXES, require_utf8
 from slimreid.inference.features.data import read_known
 from slimreid.inference.search import KnowsModalities, open_queries
 from slimreid.times import parse_time
-
-GROUP, TIME = "x_group", "x_time"
-"""Columns of a manifest: tracklet of a sample; when it was seen (ISO 8601, or seconds since 1970)."""
 
 
 @dataclass(frozen=True)
@@ -118,10 +115,10 @@ def _sample(manifest: Manifest, sample: Sample) -> SourceSample:
         for name, ref in sample.images.items()
     }
     try:
-        time = parse_time(sample.extras.get(TIME, ""))
+        time = parse_time(sample.extras.get(TIME_COLUMN, ""))
     except ConfigError as error:
         raise DataError(f"{manifest.root / MANIFEST_NAME}: row {sample.row}: {error}") from None
-    return SourceSample(images, sample.identity, sample.extras.get(GROUP, ""), sample.camera, time)
+    return SourceSample(images, sample.identity, sample.extras.get(GROUP_COLUMN, ""), sample.camera, time)
 
 
 def _labelled(source: Source, labels: Labels) -> Source:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -75,30 +77,50 @@ def _columns(chunk: Sequence[tuple[int, NewRow]]) -> dict[str, Any]:
     }
 
 
-def read_header(path: Path) -> tuple[ModelInfo, dict[str, str]]:
-    """Model and settings of an exported gallery; raises `DataError` for a file that is none."""
-    try:
-        found = (pq.read_schema(path).metadata or {}).get(_HEADER)
-        if found is None:
-            raise DataError(f"{path}: not an exported gallery; make one with 'slimreid gallery export'")
-        header = json.loads(found)
-        if header["format"] != FORMAT:
-            raise DataError(f"{path}: written by another version of SlimReID")
-        return ModelInfo.from_json(json.dumps(header["model"])), dict(header["settings"])
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: not a readable Parquet file of a gallery ({error})") from None
+@dataclass(eq=False)
+class ExportedRows:
+    """The rows of a file that `write_parquet` wrote."""
 
+    place: Path
+    model: ModelInfo
+    settings: Mapping[str, str]
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Empty: every row of a gallery has a feature."""
 
-def read_parquet(path: Path, chunk: int = 1024) -> Iterator[list[NewRow]]:
-    """The rows of a file, `chunk` at a time, never all in memory; raises `DataError`."""
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=chunk):
-                yield _rows(batch)
-    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
-        raise DataError(f"{path}: damaged ({error}); export it again") from None
+    @classmethod
+    def open(cls, path: Path) -> ExportedRows:
+        """Read model and settings; raises `DataError` for a file that is no exported gallery."""
+        try:
+            found = (pq.read_schema(path).metadata or {}).get(_HEADER)
+            if found is None:
+                raise DataError(
+                    f"{path}: neither an exported gallery nor embeddings; make one with 'slimreid gallery "
+                    "export' or 'slimreid embed --out FOLDER'"
+                )
+            header = json.loads(found)
+            if header["format"] != FORMAT:
+                raise DataError(f"{path}: written by another version of SlimReID")
+            return cls(path, ModelInfo.from_json(json.dumps(header["model"])), dict(header["settings"]))
+        except FileNotFoundError:
+            raise DataError(f"{path}: no such file") from None
+        except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path}: not a readable Parquet file of a gallery ({error})") from None
+
+    def chunks(self, size: int) -> Iterator[list[NewRow]]:
+        """The rows, at most `size` at a time, never all in memory; raises `DataError` where it is damaged."""
+        yield from map(_rows, self._batches(size))
+
+    def hashes(self, size: int) -> Iterator[list[str]]:
+        """Hashes of the rows that have one, at most `size` at a time."""
+        for batch in self._batches(size, ["hash"]):
+            yield [digest for digest in batch["hash"].to_pylist() if digest]
+
+    def _batches(self, size: int, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+        try:
+            with pq.ParquetFile(self.place) as file:
+                yield from file.iter_batches(batch_size=size, columns=columns)
+        except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
+            raise DataError(f"{self.place}: damaged ({error}); export it again") from None
 
 
 def _rows(batch: pa.RecordBatch) -> list[NewRow]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from slimreid.gallery.errors import GalleryError, OtherModelError
 from slimreid.gallery.store.contract import CALIBRATION, Store, whole_rows
 from slimreid.gallery.store.rows import Change, Filter, ModelInfo, NewRow, whole_row
+
+_ASKED = 1024
+"""Hashes that are looked up at once."""
 
 
 @dataclass
@@ -21,6 +25,8 @@ class Transferred:
     added: int = 0
     known: int = 0
     """Rows that the gallery had already."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Rows that have no feature, by their status."""
 
 
 def check_same_model(store: Store, model: ModelInfo, where: str) -> None:
@@ -29,7 +35,8 @@ def check_same_model(store: Store, model: ModelInfo, where: str) -> None:
     if (own.fingerprint, own.feature) != (model.fingerprint, model.feature):
         raise OtherModelError(
             f"{where}: features of another model ({model.fingerprint[:12]} {model.feature}, not "
-            f"{own.fingerprint[:12]} {own.feature}); reembed one of the two galleries first"
+            f"{own.fingerprint[:12]} {own.feature}); embed with the model of {store.place}, or reembed one "
+            "of the two galleries"
         )
 
 
@@ -60,7 +67,9 @@ def take_in(
 
 def _fresh(store: Store, rows: Sequence[NewRow]) -> list[NewRow]:
     named = [row.hash for row in rows if row.hash]
-    seen = {row.hash for row in store.rows(Filter(hashes=named))} if named else set()
+    seen: set[str] = set()
+    for at in range(0, len(named), _ASKED):
+        seen |= {row.hash for row in store.rows(Filter(hashes=named[at : at + _ASKED]))}
     fresh = []
     for row in rows:
         if row.hash in seen or (not row.hash and _is_there(store, row)):

@@ -35,6 +35,10 @@ class Store(Protocol):
     """Path or URI."""
 
     @property
+    def at_once(self) -> int:
+        """Rows that one commit should bring where many are to come."""
+
+    @property
     def model(self) -> ModelInfo:
         """The model that made the features in use."""
 

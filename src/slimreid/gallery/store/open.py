@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from slimreid.errors import ConfigError
 from slimreid.gallery.store.contract import Store
 from slimreid.gallery.store.rows import ModelInfo
 from slimreid.gallery.store.sqlite.store import SqliteStore
@@ -29,12 +30,17 @@ def create_store(place: Path | str, model: ModelInfo) -> Store:
     return SqliteStore.create(Path(place), model)
 
 
-def open_or_create(place: Path | str, model: ModelInfo) -> Store:
-    """Open a gallery, or make it for a model where there is none."""
-    if str(place).startswith(MILVUS):
-        from slimreid.gallery.store.milvus.store import connect
+def open_or_create(place: Path | str, model: ModelInfo, bucket: str | None = None) -> Store:
+    """Open a gallery, or make it for a model where there is none.
 
-        there = connect(str(place)).exists()
-    else:
-        there = Path(place).exists()
-    return open_store(place) if there else create_store(place, model)
+    `bucket`: of the cluster, for a gallery on Milvus; raises `ConfigError` for one in a file.
+    """
+    if str(place).startswith(MILVUS):
+        from slimreid.gallery.store.milvus.store import MilvusStore, connect
+
+        if connect(str(place)).exists():
+            return MilvusStore(str(place), bucket)
+        return MilvusStore.create(str(place), model, bucket)
+    if bucket is not None:
+        raise ConfigError(f"--bucket {bucket}: only a gallery on Milvus has one; leave it out for {place}")
+    return open_store(place) if Path(place).exists() else create_store(place, model)

@@ -19,9 +19,10 @@ def export(options: GalleryExportOptions) -> None:
 
 def import_(options: GalleryImportOptions) -> None:
     """Take in the rows of Parquet files that are not there yet."""
-    with Gallery.for_import(options.gallery, options.files, by=options.by) as gallery:
+    with Gallery.for_import(options.gallery, options.files, by=options.by, bucket=options.bucket) as gallery:
         done = gallery.import_(options.files)
-    say(f"{done.added:,} rows taken in, {done.known:,} were there already")
+    left = "".join(f", {n:,} left out ({kind})" for kind, n in sorted(done.left_out.items()))
+    say(f"{done.added:,} rows taken in, {done.known:,} were there already{left}; each was found once")
 
 
 def copy(options: CopyOptions) -> None:

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]
 from pymilvus import DataType, MilvusClient, MilvusException  # type: ignore[import-untyped, unused-ignore]
 
 from slimreid.gallery.errors import GalleryError
+from slimreid.gallery.store.milvus.bulk_import import Bucket, Jobs
 
 AT_ONCE = 1024
 """Rows asked for or written with one request."""
@@ -28,8 +30,40 @@ MOST = 16_384
 """Lines that the server gives for one request at most."""
 LONGEST = 65_535
 """Bytes of a text at most."""
+BULK_LEAST = 4 * AT_ONCE
+"""Lines from which on the bucket of a cluster is worth the way."""
 _ROW_TEXTS = ("identity", "sample_group", "camera", "hash")
 """Columns of rows that are filtered by their key."""
+
+Field = tuple[str, Any, dict[str, Any]]
+"""Name, type and options of a column."""
+_SHORT, _LONG = {"max_length": 512}, {"max_length": LONGEST}
+_TOUCHED: list[Field] = [
+    ("key", DataType.VARCHAR, _SHORT),
+    ("entry", DataType.INT64, {}),
+    ("part", DataType.INT64, {}),
+    ("row", DataType.INT64, {}),
+    ("identity", DataType.VARCHAR, _LONG),
+    ("sample_group", DataType.VARCHAR, _LONG),
+    ("removed", DataType.BOOL, {}),
+]
+_ROWS: list[Field] = [
+    ("id", DataType.INT64, {}),
+    *((name, DataType.VARCHAR, _LONG) for name in (*_ROW_TEXTS, "modalities", "files", "reasons")),
+    *((f"{name}_key", DataType.VARCHAR, {"max_length": 64}) for name in (*_ROW_TEXTS, "modalities")),
+    ("time", DataType.DOUBLE, {}),
+    ("quality", DataType.DOUBLE, {}),
+    ("removed", DataType.BOOL, {}),
+    ("thumbnail", DataType.VARCHAR, _LONG),
+]
+_PARQUET = {
+    DataType.VARCHAR: pa.string(),
+    DataType.INT64: pa.int64(),
+    DataType.DOUBLE: pa.float64(),
+    DataType.BOOL: pa.bool_(),
+}
+_NO_VECTOR = [0.0, 0.0]
+"""Every collection of Milvus has a vector, needed or not."""
 
 
 _QUIET = {"grpc.keepalive_time_ms": 300_000}
@@ -50,9 +84,11 @@ def _connect(uri: str, token: str) -> MilvusClient:
 class Collections:
     """A connection to a server and the collections of one gallery."""
 
-    def __init__(self, uri: str, token: str, name: str, place: str) -> None:
+    def __init__(self, uri: str, token: str, name: str, place: str, bucket: str | None = None) -> None:
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # errors are raised, and named by us
         self.name, self.place = name, place
+        self._jobs = Jobs(uri, token, place)
+        self._bucket = None if bucket is None else Bucket(bucket, name)
         with self.explained():
             self.client = _connect(uri, token)
 
@@ -73,64 +109,36 @@ class Collections:
 
     def create(self) -> None:
         """Make the collections that every gallery has; the state last, as it makes the gallery."""
-        short, long = {"max_length": 512}, {"max_length": LONGEST}
-        self._create(
-            "touched",
-            ("key", DataType.VARCHAR, short),
-            [
-                ("entry", DataType.INT64, {}),
-                ("part", DataType.INT64, {}),
-                ("row", DataType.INT64, {}),
-                ("identity", DataType.VARCHAR, long),
-                ("sample_group", DataType.VARCHAR, long),
-                ("removed", DataType.BOOL, {}),
-            ],
-        )
+        self._create("touched", _TOUCHED)
         self._create(
             "log",
-            ("id", DataType.INT64, {}),
             [
+                ("id", DataType.INT64, {}),
                 ("time", DataType.DOUBLE, {}),
-                ("by", DataType.VARCHAR, long),
-                ("operation", DataType.VARCHAR, short),
+                ("by", DataType.VARCHAR, _LONG),
+                ("operation", DataType.VARCHAR, _SHORT),
                 ("count", DataType.INT64, {}),
-                ("details", DataType.VARCHAR, long),
+                ("details", DataType.VARCHAR, _LONG),
                 ("undoable", DataType.BOOL, {}),
                 ("undone_by", DataType.INT64, {}),
-                ("settings_before", DataType.VARCHAR, long),
+                ("settings_before", DataType.VARCHAR, _LONG),
             ],
         )
-        self._create("state", ("key", DataType.VARCHAR, short), [("value", DataType.VARCHAR, long)])
+        self._create("state", [("key", DataType.VARCHAR, _SHORT), ("value", DataType.VARCHAR, _LONG)])
 
     def create_rows(self, generation: int, dimension: int) -> None:
         """Make the collection of a generation, if it is not there."""
-        long = {"max_length": LONGEST}
-        texts = [(name, DataType.VARCHAR, long) for name in (*_ROW_TEXTS, "modalities", "files", "reasons")]
-        keys = [(f"{name}_key", DataType.VARCHAR, {"max_length": 64}) for name in (*_ROW_TEXTS, "modalities")]
-        others = [
-            ("time", DataType.DOUBLE, {}),
-            ("quality", DataType.DOUBLE, {}),
-            ("removed", DataType.BOOL, {}),
-            ("thumbnail", DataType.VARCHAR, long),
-        ]
-        self._create(f"rows_{generation}", ("id", DataType.INT64, {}), [*texts, *keys, *others], dimension)
+        self._create(f"rows_{generation}", _ROWS, dimension)
 
-    def _create(
-        self,
-        name: str,
-        key: tuple[str, Any, dict[str, Any]],
-        fields: Sequence[tuple[str, Any, dict[str, Any]]],
-        dimension: int = 2,
-    ) -> None:
+    def _create(self, name: str, fields: Sequence[Field], dimension: int = len(_NO_VECTOR)) -> None:
+        """Make a collection, whose first field is the key, if it is not there."""
         whole = f"{self.name}_{name}"
         with self.explained():
             if self.client.has_collection(whole):
                 return
             schema = self.client.create_schema(auto_id=False, enable_dynamic_field=False)
-            schema.add_field(key[0], key[1], is_primary=True, **key[2])
-            for field, kind, options in fields:
-                schema.add_field(field, kind, **options)
-            # Every collection of Milvus has a vector, needed or not.
+            for number, (field, kind, options) in enumerate(fields):
+                schema.add_field(field, kind, is_primary=number == 0, **options)
             schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dimension)
             index = self.client.prepare_index_params()
             index.add_index("vector", index_type="AUTOINDEX", metric_type="IP")
@@ -147,9 +155,41 @@ class Collections:
     def put(self, name: str, lines: Sequence[dict[str, Any]]) -> None:
         """Write whole lines, new or in place of those with the same key."""
         for start in range(0, len(lines), AT_ONCE):
-            part = [{"vector": [0.0, 0.0], **line} for line in lines[start : start + AT_ONCE]]
+            part = [{"vector": _NO_VECTOR, **line} for line in lines[start : start + AT_ONCE]]
             with self.explained():
                 self.client.upsert(f"{self.name}_{name}", part)
+
+    def takes_bulk(self, lines: int) -> bool:
+        """Whether so many new lines go by the bucket of the cluster."""
+        return self._bucket is not None and lines >= BULK_LEAST
+
+    def settle(self, names: Sequence[str], meanwhile: Callable[[], None]) -> None:
+        """Wait for the import jobs that a process left which died, and remove its files from the bucket.
+
+        Raises `GalleryError` where the server has no bulk import, or the bucket cannot be written.
+        """
+        for name in names:
+            self._jobs.wait_for_all(f"{self.name}_{name}", meanwhile)
+        if self._bucket is not None:
+            self._bucket.clear()
+
+    def load(self, name: str, lines: Sequence[dict[str, Any]], meanwhile: Callable[[], None]) -> None:
+        """Write lines of rows, or of what was touched, by the bucket; their keys must be new.
+
+        `meanwhile` is called again and again while the server works.
+        """
+        assert self._bucket is not None
+        fields = _TOUCHED if name == "touched" else _ROWS
+        columns = pa.schema(
+            [*((field, _PARQUET[kind]) for field, kind, _ in fields), ("vector", pa.list_(pa.float32()))]
+        )
+        file = self._bucket.put([{"vector": _NO_VECTOR, **line} for line in lines], columns)
+        try:
+            added = self._jobs.wait(self._jobs.start(f"{self.name}_{name}", file), meanwhile)
+        finally:
+            self._bucket.remove(file)
+        if added != len(lines):
+            raise GalleryError(f"{self.place}: the server imported {added:,} of {len(lines):,} rows")
 
     def ask(self, name: str, condition: str, fields: Sequence[str]) -> list[dict[str, Any]]:
         """Lines for which a condition holds, in no order."""

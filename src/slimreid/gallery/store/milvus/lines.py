@@ -70,7 +70,7 @@ def to_line(number: int, row: NewRow) -> dict[str, Any]:
         "time": math.nan if row.time is None else float(row.time),
         "quality": math.nan if row.quality is None else float(row.quality),
         "thumbnail": base64.b64encode(row.thumbnail).decode(),
-        "vector": row.feature.tolist(),
+        "vector": row.feature,
         **state_fields(RowState(row.identity, row.group)),
     }
     for name in ("camera", "hash", "modalities"):

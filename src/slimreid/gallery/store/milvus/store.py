@@ -32,25 +32,30 @@ from slimreid.inference.similarity import Prepared, Similarity
 
 ALL = Filter()
 SETTING = "setting:"
+BULK_AT_ONCE = 32_768
+"""Rows that go by the bucket at once."""
 
 
-def connect(place: str) -> Collections:
-    """The collections that `milvus://[user:password@]host[:port]/NAME` means; raises `GalleryError`."""
+def connect(place: str, bucket: str | None = None) -> Collections:
+    """The collections that `milvus://[user:password@]host[:port]/NAME` means; raises `GalleryError`.
+
+    `bucket`: address of the one that the cluster itself uses; new rows then go by it, many at a time.
+    """
     parts = urlsplit(place)
     name = parts.path.strip("/") or "gallery"
     if not parts.hostname or not name.isidentifier() or not name.isascii():
         raise GalleryError(f"{place}: write milvus://host:19530/NAME, the name in letters, digits and _")
     token = f"{parts.username}:{parts.password}" if parts.username else ""
     shown = f"milvus://{parts.hostname}:{parts.port or 19530}/{name}"
-    return Collections(f"http://{parts.hostname}:{parts.port or 19530}", token, name, shown)
+    return Collections(f"http://{parts.hostname}:{parts.port or 19530}", token, name, shown, bucket)
 
 
 class MilvusStore:
     """A gallery on a server; see `Store` for what the methods do."""
 
-    def __init__(self, place: str) -> None:
-        """Open a gallery, and finish what a process that died left half done; raises `GalleryError`."""
-        self._collections = connect(place)
+    def __init__(self, place: str, bucket: str | None = None) -> None:
+        """Open a gallery, and take back what a process that died left half done; raises `GalleryError`."""
+        self._collections, self._bucket = connect(place, bucket), bucket
         self.place = self._collections.place
         self._writer = Writer(self._collections)
         if not self._collections.exists():
@@ -60,7 +65,7 @@ class MilvusStore:
                 pass
 
     @classmethod
-    def create(cls, place: str, model: ModelInfo) -> MilvusStore:
+    def create(cls, place: str, model: ModelInfo, bucket: str | None = None) -> MilvusStore:
         """Make an empty gallery; raises `DataError` where there is one."""
         collections = connect(place)
         if collections.exists():
@@ -70,7 +75,12 @@ class MilvusStore:
         start = {"revision": "0", "epoch": "0", "next_row": "1", "next_entry": "1", "modalities": "[]"}
         Writer(collections).set_state(**start, **{"model:1": model.to_json(), f"{SETTING}{GENERATION}": "1"})
         collections.close()
-        return cls(place)
+        return cls(place, bucket)
+
+    @property
+    def at_once(self) -> int:
+        """Rows that one commit should bring: by the bucket, each is a request and an import of the server."""
+        return AT_ONCE if self._bucket is None else BULK_AT_ONCE
 
     @property
     def model(self) -> ModelInfo:
@@ -116,6 +126,9 @@ class MilvusStore:
     def rows(self, which: Filter = ALL, limit: int | None = None, after: int = 0) -> list[Row]:
         """Rows that are meant, by ascending id; Milvus gives them in no order, so range by range."""
         name, where, found = self._rows_name(), self._condition(which), list[Row]()
+        if which.ids is not None or which.hashes is not None:  # a few rows, wherever they are
+            lines = self._collections.ask(name, f"id > {after} and {where}", FIELDS)
+            return sorted((to_row(line) for line in lines), key=lambda row: row.id)[:limit]
         end = int(self._writer.state()["next_row"])
         while after + 1 < end and (limit is None or len(found) < limit):
             part = f"id > {after} and id <= {after + AT_ONCE} and {where}"

@@ -1,9 +1,10 @@
 """Changes of a gallery on Milvus, which has no transactions.
 
-What is about to change is written down first (`pending` in the state, what rows were before in `touched`),
-then it is done, then the note is taken away. Whoever opens the gallery or writes next finds the note of a
-process that died and takes everything back, so a change is there as a whole or not at all; a reader may see
-parts of one while it is being made. Writers take turns by a note with their name, which runs out by itself.
+What is about to change is written down first (`pending` in the state, then what rows were before in
+`touched`), then it is done, then the note is taken away. Whoever opens the gallery or writes next finds the
+note of a process that died and takes everything back, so a change is there as a whole or not at all; a reader
+may see parts of one while it is being made. Writers take turns by a note with their name, which runs out by
+itself.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from slimreid.gallery.errors import GalleryBusyError, GalleryError
@@ -40,6 +42,7 @@ class Writer:
 
     def __init__(self, collections: Collections) -> None:
         self.collections = collections
+        self._token = ""
 
     def state(self) -> dict[str, str]:
         """Everything in the state."""
@@ -57,16 +60,15 @@ class Writer:
     @contextmanager
     def turn(self) -> Iterator[dict[str, str]]:
         """Wait until nobody else writes; gives the state, with what a dead writer left taken back."""
-        token = (
-            f"{getpass.getuser()}, process {os.getpid()} on {socket.gethostname()} ({uuid.uuid4().hex[:8]})"
-        )
+        who = f"{getpass.getuser()}, process {os.getpid()} on {socket.gethostname()}"
+        self._token = f"{who} ({uuid.uuid4().hex[:8]})"
         end = time.monotonic() + WAIT
         while True:
             holder = json.loads(self.state().get("writer", "{}"))
             if not holder or holder["until"] < time.time():
-                self.set_state(writer=json.dumps({"who": token, "until": time.time() + LEASE}))
+                self._renew()
                 time.sleep(SETTLE)
-                if json.loads(self.state().get("writer", "{}")).get("who") == token:
+                if json.loads(self.state().get("writer", "{}")).get("who") == self._token:
                     break
             elif time.monotonic() > end:
                 raise GalleryBusyError(
@@ -81,6 +83,10 @@ class Writer:
             yield state
         finally:
             self.set_state(writer=None)
+
+    def _renew(self) -> None:
+        """Write the note that this process is writing, for another while."""
+        self.set_state(writer=json.dumps({"who": self._token, "until": time.time() + LEASE}))
 
     def commit(self, change: Change) -> int:
         """Make a change; its entry in the log."""
@@ -110,11 +116,17 @@ class Writer:
             "rows": [first, first + len(new)],
             "generation": generation,
             "settings": settings,
+            "bulk": self.collections.takes_bulk(len(new)),
         }
-        self._touch(entry, part, before, {n: RowState(r.identity, r.group, True) for n, r in new.items()})
+        write = self.collections.put
+        if pending["bulk"]:
+            self.collections.settle(_bulk_names(generation), self._renew)
+            write = partial(self.collections.load, meanwhile=self._renew)
+        removed = {n: RowState(row.identity, row.group, True) for n, row in new.items()}
         self.set_state(pending=json.dumps(pending))
         try:
-            self.collections.put(f"rows_{generation}", lines)
+            write("touched", _touched_lines(entry, part, {**before, **removed}))
+            write(f"rows_{generation}", lines)
             self.write_states(generation, change.states)
             self.set_state(**{f"setting:{name}": value for name, value in change.settings.items()})
             if GENERATION in change.settings:
@@ -133,27 +145,12 @@ class Writer:
         self.set_state(pending=None)
         return entry
 
-    def _touch(self, entry: int, part: int, *states: Mapping[int, RowState]) -> None:
-        """Keep what rows were before; of a row that one entry changes twice, what it was at first."""
-        lines = [
-            {
-                "key": f"{entry}:{part}:{row}",
-                "entry": entry,
-                "part": part,
-                "row": row,
-                "identity": state.identity,
-                "sample_group": state.group,
-                "removed": state.removed,
-            }
-            for group in states
-            for row, state in group.items()
-        ]
-        self.collections.put("touched", lines)
-
     def _take_back(self, pending: Mapping[str, Any]) -> None:
         """Undo what is there of a change that was not finished."""
         entry, part, generation = pending["entry"], pending["part"], pending["generation"]
         first, end = pending["rows"]
+        if pending.get("bulk"):
+            self.collections.settle(_bulk_names(generation), self._renew)
         before = self.touched(f"entry == {entry} and part == {part}")
         if end > first:
             self.collections.remove(f"rows_{generation}", f"id >= {first} and id < {end}")
@@ -258,6 +255,27 @@ class Writer:
                 f"{place}: entry {entry} of the log was undone by entry {lines[0]['undone_by']} already"
             )
         return lines[0]
+
+
+def _bulk_names(generation: int) -> tuple[str, ...]:
+    """Collections that a bulk import writes to."""
+    return "touched", f"rows_{generation}"
+
+
+def _touched_lines(entry: int, part: int, before: Mapping[int, RowState]) -> list[dict[str, Any]]:
+    """What rows were before; of a row that one entry changes twice, what it was at first counts."""
+    return [
+        {
+            "key": f"{entry}:{part}:{row}",
+            "entry": entry,
+            "part": part,
+            "row": row,
+            "identity": state.identity,
+            "sample_group": state.group,
+            "removed": state.removed,
+        }
+        for row, state in before.items()
+    ]
 
 
 def _short_json(details: Mapping[str, Any]) -> str:

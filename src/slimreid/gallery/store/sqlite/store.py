@@ -46,6 +46,8 @@ _AT_ONCE = 4096
 class SqliteStore:
     """A gallery in one file; see `Store` for what the methods do. Threads may share it."""
 
+    at_once = 1024
+
     def __init__(self, path: Path) -> None:
         """Open a gallery and check it; raises `GalleryError`."""
         self.place = str(path)

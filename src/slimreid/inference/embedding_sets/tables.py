@@ -7,9 +7,11 @@
 | `identity` | string                   | '' where nobody knows                                         |
 | `camera`   | string                   |                                                               |
 | `scene`    | string                   |                                                               |
+| `group`    | string                   | tracklet; '' for none                                         |
 | `time`     | double                   | seconds since 1970, null where nobody knows                   |
 | `images`   | string                   | JSON {modality: {path, box, window}}                          |
 | `spectra`  | list of string           | modalities that the feature is made of                        |
+| `hash`     | string                   | of the content of their files, see `content_hash`             |
 | `feature`  | fixed-size list of float | L2-normalised; null where status is not ok                    |
 | `status`   | string                   | see `Status`                                                  |
 | `error`    | string                   | why there is no feature; '' where there is one                |
@@ -40,7 +42,6 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 
 ROWS_FOLDER = "rows"
 """Folder of the Parquet files within a folder of embeddings."""
-LABELS = ("id", "split", "identity", "camera", "scene", "time", "images")
 
 IMAGE_ROWS = pa.schema(
     [
@@ -49,6 +50,7 @@ IMAGE_ROWS = pa.schema(
         ("identity", pa.string()),
         ("camera", pa.string()),
         ("scene", pa.string()),
+        ("group", pa.string()),
         ("time", pa.float64()),
         ("images", pa.string()),
     ]
@@ -61,6 +63,7 @@ def embedding_rows(dimension: int) -> pa.Schema:
         [
             *IMAGE_ROWS,
             ("spectra", pa.list_(pa.string())),
+            ("hash", pa.string()),
             ("feature", pa.list_(pa.float32(), dimension)),
             ("status", pa.string()),
             ("error", pa.string()),
@@ -75,6 +78,8 @@ class Embedded:
     features: NDArray[np.float32]
     """(n, D); anything where the status is not ok."""
     spectra: Sequence[Sequence[str]]
+    hash: Sequence[str]
+    """'' where a file could not be read."""
     status: Sequence[Status]
     error: Sequence[str]
 
@@ -85,8 +90,8 @@ def join_columns(rows: pa.Table, found: Embedded) -> pa.Table:
     flat = pa.array(found.features.reshape(-1), pa.float32())
     missing = pa.array([status != "ok" for status in found.status], pa.bool_())
     feature = pa.FixedSizeListArray.from_arrays(flat, type=pa.list_(pa.float32(), D), mask=missing)
-    columns = [rows.column(name) for name in LABELS]
-    columns += [found.spectra, feature, found.status, found.error]
+    columns = [rows.column(name) for name in IMAGE_ROWS.names]
+    columns += [found.spectra, found.hash, feature, found.status, found.error]
     return pa.table(columns, schema=embedding_rows(D))
 
 

@@ -19,7 +19,7 @@ from slimreid.inference.similarity import Similarity
 from slimreid.json_files import Kinds, check_object, parse_json
 
 CARD_NAME = "embeddings.json"
-FORMAT = 1
+FORMAT = 2
 _MOST_BYTES = 2**24
 _FREE = ("model", "manifest", "slimreid")
 """What may differ between two calls that mean the same work: places, and the version."""
