@@ -77,10 +77,14 @@ class LookResult:
     def summary(self) -> dict[str, Any]:
         """Mean share over degradations and sites, and the look that costs most."""
         found = {kind: [n for n in names if n in self.looks] for kind, names in _KINDS_OF_LOOKS.items()}
-        means = {k: float(np.mean([self.share(n) for n in names])) for k, names in found.items() if names}
+        means = {kind: [self.share(name) for name in names] for kind, names in found.items() if names}
         others = [name for name in self.looks if name != CLEAN]
         worst = min(others, key=self.share) if others else None
-        return {"mean_share": means, "worst": worst, "worst_share": self.share(worst) if worst else None}
+        return {
+            "mean_share": {kind: round(float(np.mean(shares)), 4) for kind, shares in means.items()},
+            "worst": worst,
+            "worst_share": round(self.share(worst), 4) if worst else None,
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
