@@ -1,8 +1,8 @@
 """What a camera, its light or its surroundings do to a picture: pure functions of (H, W, 3) uint8.
 
-Lengths (of blur and motion) are in pixels of a picture 64 wide and grow with the picture. Nothing here knows
-of datasets; what is random comes from the generator that is passed in. Training degrades images by functions of
-its own (`slimreid.data.augment.degrade`), so that the test stays as it is when training changes.
+Lengths (of blur and motion) are in pixels of a picture 64 wide and grow with the picture. What is random comes
+from the generator that is passed in. Training degrades images by functions of its own
+(`slimreid.data.augment.degrade`), so that the test stays as it is when training changes.
 """
 
 from __future__ import annotations

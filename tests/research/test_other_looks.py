@@ -20,7 +20,8 @@ from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.metrics.bootstrap import paired_bootstrap
 from slimreid.evaluation.reports.evaluate import evaluate_model
 from slimreid.inference.load import load
-from support.runs import make_config, write_random_model, write_set
+from support.models import write_random_model
+from support.runs import write_set
 
 SCRIPT = Path(__file__).parents[2] / "research" / "other_looks.py"
 SHOWN = ("dark_0.3", "occluded", "site_a")
@@ -55,8 +56,9 @@ def market(tmp_path_factory):
 def models(tmp_path_factory):
     """Two random models of three spectra."""
     folder = tmp_path_factory.mktemp("models")
-    config = make_config(write_set(folder / "set"))
-    return [write_random_model(folder / name, config, seed) for seed, name in enumerate(("full", "slim"))]
+    for seed, name in enumerate(("full", "slim")):
+        write_random_model(folder / name, None, seed=seed)
+    return [folder / "full", folder / "slim"]
 
 
 @pytest.fixture(scope="module")
