@@ -1,7 +1,7 @@
 """What a camera, its light or its surroundings do to a picture: pure functions of (H, W, 3) uint8.
 
-Lengths (of blur and motion) are in pixels of a picture 64 wide and grow with the picture. What is random comes
-from the generator that is passed in. Training degrades images by functions of its own
+Lengths (of blur and motion) are in pixels of a picture 64 wide and grow with the picture. What is random
+comes from the generator that is passed in. Training degrades images by functions of its own
 (`slimreid.data.augment.degrade`), so that the test stays as it is when training changes.
 """
 
@@ -87,7 +87,7 @@ def draw_rectangle(shape: Sequence[int], share: float, rng: Rng) -> tuple[int, i
 def occlude(image: Pixels, rectangle: tuple[int, int, int, int], colour: ArrayLike) -> Pixels:
     """A rectangle (top, left, height, width) of one colour."""
     top, left, height, width = rectangle
-    result = image.copy()
+    result: Pixels = image.copy()
     result[top : top + height, left : left + width] = colour
     return result
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from looks import CLEAN, DEGRADATIONS, SITES
 
 from slimreid.errors import DataError
-from slimreid.evaluation.metrics.bootstrap import PairedDifference, paired_bootstrap
+from slimreid.evaluation.metrics.bootstrap import PairedDifference, bootstrap_map, paired_bootstrap
 from slimreid.evaluation.reports.records import dump, nullable
 from slimreid.files import write_text
 from slimreid.json_files import Kinds, check_object, parse_json
@@ -21,6 +21,8 @@ FORMAT = 1
 _DIGITS = 4
 """Of average precisions in the file: they move a mAP by less than 5e-5."""
 ALL_LOOKS = "all looks"
+GOAL = 0.8
+"""Share of the clean mAP that every single degradation should leave."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,19 +143,49 @@ def read_result(path: Path) -> LookResult:
     return result
 
 
+def missed(result: LookResult) -> list[str]:
+    """The degradations that leave less than `GOAL` of the clean mAP."""
+    return [name for name in DEGRADATIONS if name in result.looks and result.share(name) < GOAL]
+
+
+def over_seeds(results: Sequence[LookResult], name: str = "") -> LookResult:
+    """One result for several seeds of a model: means of figures and of each query's average precision.
+
+    Raises `DataError` where they were not measured on the same sets.
+    """
+    first = results[0]
+    for other in results[1:]:
+        _check_same_sets(first, other)
+    found = {look: _mean_figures(results, look) for look in first.looks} if len(results) > 1 else first.looks
+    return replace(first, name=name or first.name, looks=found)
+
+
+def _mean_figures(results: Sequence[LookResult], look: str) -> LookFigures:
+    each = [result.looks[look] for result in results]
+    names = ("map", "rank1", "false_match_rate", "true_match_rate")
+    means = {name: float(np.mean([getattr(one, name) for one in each])) for name in names}
+    precision = np.mean([one.average_precision for one in each], axis=0)
+    whole = QueryPrecisions(results[0].protocol, np.array(results[0].query_ids), precision)
+    interval = bootstrap_map(whole)
+    return LookFigures(**means, low=interval.low, high=interval.high, average_precision=precision)
+
+
+def _check_same_sets(first: LookResult, second: LookResult) -> None:
+    if first.sets != second.sets or set(first.looks) != set(second.looks):
+        raise DataError(
+            f"{first.name} and {second.name} were measured on different sets; give both to one "
+            "research/other_looks.py"
+        )
+
+
 def compare(first: LookResult, second: LookResult) -> dict[str, PairedDifference]:
     """mAP of the second minus that of the first over the same identities, per look and over all but clean.
 
     Raises `DataError` where they were not measured on the same sets.
     """
-    if first.sets != second.sets:
-        raise DataError(
-            f"{first.name} and {second.name} were measured on different sets; give both to one "
-            "research/other_looks.py"
-        )
-    shared = [name for name in first.looks if name in second.looks]
-    groups = {name: [name] for name in shared}
-    if others := [name for name in shared if name != CLEAN]:
+    _check_same_sets(first, second)
+    groups = {name: [name] for name in first.looks}
+    if others := [name for name in first.looks if name != CLEAN]:
         groups[ALL_LOOKS] = others
     return {
         name: paired_bootstrap(first.precisions(names), second.precisions(names))

@@ -9,7 +9,7 @@ import look_sets
 import looks
 import numpy as np
 import pytest
-from look_results import ALL_LOOKS, compare, read_result, write_result
+from look_results import ALL_LOOKS, compare, missed, over_seeds, read_result, write_result
 from looks_plot import looks_plot
 from PIL import Image
 
@@ -23,16 +23,20 @@ from slimreid.inference.load import load
 from support.models import write_random_model
 from support.runs import write_set
 
-SCRIPT = Path(__file__).parents[2] / "research" / "other_looks.py"
+FOLDER = Path(__file__).parents[2] / "research"
 SHOWN = ("dark_0.3", "occluded", "site_a")
+
+
+def load_script(name):
+    spec = importlib.util.spec_from_file_location(f"script_{name}", FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("script_other_looks", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("other_looks")
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +202,45 @@ def test_models_are_compared_on_the_same_people(measured, capsys):
     assert found[ALL_LOOKS].low <= found[ALL_LOOKS].value <= found[ALL_LOOKS].high
     with pytest.raises(DataError, match="measured on different sets"):
         compare(first, replace(second, sets="others"))
+
+
+def test_seeds_are_joined_and_compared_from_files(measured, tmp_path, capsys):
+    out, _ = measured
+    files = [out / f"{name}-people-6-12.json" for name in ("full", "slim")]
+    results = [read_result(file) for file in files]
+    both = over_seeds(results, "two seeds")
+    for name, found in both.looks.items():
+        maps = [result.looks[name].map for result in results]
+        assert found.map == pytest.approx(np.mean(maps))
+        assert found.map == pytest.approx(both.precisions([name]).map, abs=1e-4)
+        assert found.low < found.map < found.high
+    assert compare(results[0], both)["clean"].value == pytest.approx(
+        compare(*results)["clean"].value / 2, abs=1e-4
+    )
+    main = load_script("compare_looks").main
+    joined = ",".join(map(str, files))
+    picture = tmp_path / "looks.png"
+    assert main([str(files[0]), f"seeds={joined}", "--markdown", "--plot", str(picture)]) == 0
+    text = capsys.readouterr().out
+    assert "| look | full | seeds | Δ mAP | Δ 95 % |" in text
+    assert f"| clean | {100 * results[0].looks['clean'].map:.1f} |" in text
+    assert Image.open(picture).size[0] > 500
+    write_result(tmp_path / "other.json", replace(results[1], sets="others"))
+    assert main([str(files[0]), str(tmp_path / "other.json")]) == 1
+    assert "measured on different sets" in " ".join(capsys.readouterr().err.split())
+
+
+def test_degradations_that_cost_too_much_are_named(measured):
+    out, _ = measured
+    result = read_result(out / "full-people-6-12.json")
+    clean = result.looks["clean"]
+    looks_ = {
+        "clean": replace(clean, map=0.5),
+        "dark_0.3": replace(clean, map=0.41),
+        "occluded": replace(clean, map=0.39),
+        "site_a": replace(clean, map=0.1),
+    }
+    assert missed(replace(result, looks=looks_)) == ["occluded"]  # sites are no single degradation
 
 
 def test_the_picture_shows_every_model_and_look(measured):
