@@ -133,6 +133,12 @@ def make_sets(
     return {name: folder / name / MANIFEST_NAME for name in names}
 
 
+def sample_key(sample: Sample) -> str:
+    """What the draws of a look follow from, on every machine the same."""
+    name = PurePosixPath(next(iter(sample.images.values())).path).name
+    return "\0".join((sample.identity, sample.camera, name))
+
+
 def _make(manifest: Manifest, name: str, out: Path, show_progress: bool | None) -> None:
     """Write one set; the folder appears when it is complete."""
     with new_folder(out) as folder:
@@ -149,11 +155,11 @@ def _write(
     manifest: Manifest, sample: Sample, name: str, folder: Path, number: int
 ) -> Iterator[tuple[str, ImageRef]]:
     """Write the images of one sample under a look; yields where they are."""
-    first = PurePosixPath(next(iter(sample.images.values())).path)
-    key = "\0".join((sample.identity, sample.camera, first.name))
+    stem = PurePosixPath(next(iter(sample.images.values())).path).stem
+    key = sample_key(sample)
     for modality, image in read_images(sample.images, manifest.root).items():
         made = looks.show(name, image, modality=modality, camera=sample.camera, sample=key)
-        path = f"{modality}/{number:05d}_{first.stem}.jpg"
+        path = f"{modality}/{number:05d}_{stem}.jpg"
         (folder / modality).mkdir(exist_ok=True)
         (folder / path).write_bytes(simplejpeg.encode_jpeg(made.copy(order="C"), JPEG_QUALITY, "RGB", "444"))
         yield modality, ImageRef(path)

@@ -39,7 +39,7 @@ def test_light_and_colour(image):
 def test_contrast_and_grey(image):
     mean = reference.mean_grey(image)
     low = reference.per_value(image, lambda value, _: mean + 0.35 * (value - mean))
-    assert near(looks.show("low_contrast", image, **RGB), low)
+    assert near(looks.show("contrast", image, **RGB), low)
     shown = looks.show("grey", image, **RGB)
     assert (shown == shown[..., :1]).all()
     for y, x in ((0, 0), (17, 9), (39, 23)):
@@ -89,7 +89,7 @@ def test_a_fifth_is_hidden(image):
         assert abs(height * width / 5000 - 0.2) < 0.01
         shapes.add((height, width))
     assert len(shapes) > 10
-    shown = looks.show("occluded_bottom", image, **RGB)
+    shown = looks.show("legs_hidden", image, **RGB)
     assert (shown[:32] == image[:32]).all()
     assert (shown[32:] == shown[32, 0]).all()
     hidden = (looks.show("occluded", image, **RGB) != image).any(axis=2)
@@ -141,12 +141,12 @@ def test_looks_act_on_the_spectra_they_fit(image):
         return looks.show(name, image, **{**RGB, "modality": modality})
 
     assert changed("dark_0.3") == changed("warm") == changed("grey") == ["rgb"]
-    assert changed("gamma_2") == changed("low_contrast") == ["rgb", "nir"]
+    assert changed("gamma_2") == changed("contrast") == ["rgb", "nir"]
     assert changed("blur") == changed("site_a") == ["rgb", "nir", "tir"]
     hidden = [(show("occluded", m) != image).any(axis=2) for m in ("rgb", "nir")]
     assert (hidden[0] == hidden[1]).mean() > 0.99  # one thing stands before all spectra
     assert (show("noise", "nir") != show("noise", "tir")).any()
-    nir = show("occluded_bottom", "nir")[-1, 0]
+    nir = show("legs_hidden", "nir")[-1, 0]
     assert (nir == nir[0]).all()  # and it has no colour in infrared
 
 
