@@ -19,7 +19,7 @@ from slimreid.models.output import ReIDOutput
 from slimreid.token_reduction.after_backbone import AfterBackboneReducer, by_modality
 from slimreid.token_reduction.in_backbone import InBackboneReducer
 from slimreid.token_reduction.modality_packing import Packing, check_names, pack_images
-from slimreid.token_reduction.reduced_tokens import ReducedTokens
+from slimreid.token_reduction.reduced_tokens import ReducedTokens, mean_by_size
 
 __all__ = ["BOTH", "FUSED", "ORIGINAL", "SLIMMED", "ReIDModel", "ReIDOutput"]
 
@@ -132,7 +132,7 @@ class ReIDModel(nn.Module):
                 f"cameras must be int64 ({packing.batch},), not {cameras.dtype} {tuple(cameras.shape)}"
             )
         encoded = self._encode(rows, cameras, packing, generator, with_reduced)
-        globals_ = self._globals(encoded.global_, encoded.patches, packing)  # (R, C)
+        globals_ = self._globals(encoded, packing)  # (R, C)
         exists = packing.present()
         blocks, there = self._joined(packing.unpack(globals_), exists)  # (B, M, C)
         if self.training and len(blocks) < 2:
@@ -162,13 +162,14 @@ class ReIDModel(nn.Module):
         blocks, exists = self.gather(blocks), self.gather(exists)
         return blocks, None if bool(exists.all()) else exists
 
-    def _globals(self, global_: Tensor, patches: Tensor, packing: Packing) -> Tensor:
+    def _globals(self, encoded: ViTOutput, packing: Packing) -> Tensor:
         """Global features (R, C), with each modality's own global–local reduction if there is one."""
         if not self.global_local:
-            return global_
-        vectors = by_modality(self.global_local, global_, packing.sizes)
-        tokens = by_modality(self.global_local, patches, packing.sizes)
-        return torch.cat([module(g, p) for (module, g), (_, p) in zip(vectors, tokens, strict=True)])
+            return encoded.global_
+        mean = mean_by_size(encoded.patches, None if encoded.state is None else encoded.state.size)
+        vectors = by_modality(self.global_local, encoded.global_, packing.sizes)
+        means = by_modality(self.global_local, mean, packing.sizes)
+        return torch.cat([module(g, p) for (module, g), (_, p) in zip(vectors, means, strict=True)])
 
     def _encode(
         self,
