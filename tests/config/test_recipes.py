@@ -26,6 +26,7 @@ METHODS = {
     "sdtps": ("after_backbone", "mean"),
     "demo_sdtps": ("after_backbone", "mean"),
     "slim": ("in_backbone", "mean"),
+    "slim_demo": ("in_backbone", "hdm_atmoe"),
 }
 
 # dataset: heads, heads of the experts, K, batch, epochs, warm-up, (height, width)
@@ -35,9 +36,10 @@ HOST = {
     "msvr310": ("split", 8, 4, 64, 50, 10, (128, 256)),
     "wmveid863": ("split", 8, 4, 64, 50, 10, (128, 256)),
 }
-HOST_RECIPES = [f"{dataset}/{method}" for dataset in HOST for method in METHODS if method != "slim"]
+HOST_RECIPES = [f"{dataset}/{method}" for dataset in HOST for method in METHODS if "slim" not in method]
 MARKET_RECIPES = [f"{d}/{m}" for d in ("market1501", "market1501_sim") for m in ("baseline", "sdtps")]
 SLIM_RECIPES = [f"{dataset}/slim" for dataset in (*HOST, "market1501", "market1501_sim", "synthetic")]
+SLIM_DEMO_RECIPES = [f"{dataset}/slim_demo" for dataset in (*HOST, "market1501_sim", "synthetic")]
 SYNTHETIC_RECIPES = [f"synthetic/{method}" for method in ("baseline", "demo", "sdtps")]
 PEOPLE_RECIPES = ["people/full", "people/slim"]
 """The two stages of the model that ships; they share nothing with the recipes of a dataset."""
@@ -52,7 +54,8 @@ def recipe(name: str) -> Config:
 
 
 def test_exactly_the_promised_recipes_are_shipped():
-    assert sorted(HOST_RECIPES + MARKET_RECIPES + SYNTHETIC_RECIPES + SLIM_RECIPES) == OF_DATASETS
+    promised = HOST_RECIPES + MARKET_RECIPES + SYNTHETIC_RECIPES + SLIM_RECIPES + SLIM_DEMO_RECIPES
+    assert sorted(promised) == OF_DATASETS
     assert sorted({*OF_DATASETS, *PEOPLE_RECIPES}) == SHIPPED
 
 
@@ -162,7 +165,7 @@ def test_recipes_of_a_dataset_differ_in_the_second_branch_only(name):
     other, mine = recipe(f"{name.split('/')[0]}/baseline"), recipe(name)
     second = {name: getattr(other.model, name) for name in SECOND}
     mine = replace(mine, model=replace(mine.model, **second))
-    if name in SLIM_RECIPES:  # begins from the other one, so it needs less time
+    if name in SLIM_RECIPES + SLIM_DEMO_RECIPES:  # begins from the other one, so it needs less time
         assert mine.train.epochs < other.train.epochs
         mine = replace(
             mine,
@@ -187,3 +190,11 @@ def test_every_recipe_builds_its_model_and_optimizer(name):
     groups = make_optimizer(model, config.optim).param_groups
     assert sum(p.numel() for group in groups for p in group["params"]) == trainable
     ReIDLoss(config.loss, model.branch_weights)
+
+
+@pytest.mark.parametrize("name", SLIM_DEMO_RECIPES)
+def test_slim_demo_is_slim_with_the_fusion_of_demo(name):
+    dataset, _ = name.split("/")
+    mine, slim = recipe(name).model, recipe(f"{dataset}/slim").model
+    moe_heads = HOST[dataset][1] if dataset in HOST else 4
+    assert mine == replace(slim, fusion="hdm_atmoe", moe_heads=moe_heads)

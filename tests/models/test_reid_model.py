@@ -1,7 +1,6 @@
 import itertools
 import warnings
 from dataclasses import replace
-from typing import get_args
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from torch.testing import assert_close
 from slimreid.backbones.vit import ViT
 from slimreid.config import ModelConfig
 from slimreid.config.backbones import ViTConfig
-from slimreid.config.model import Fusion, Reduction, ReIDOptions
+from slimreid.config.model import ReIDOptions
 from slimreid.config.token_reduction import AfterBackboneConfig, InBackboneConfig
 from slimreid.data.batches import ModalBatch
 from slimreid.errors import ConfigError, ModelError, SlimReIDWarning
@@ -19,32 +18,7 @@ from slimreid.modalities import all_subsets
 from slimreid.models.build import build_model
 from slimreid.models.reid_model import ReIDModel
 from slimreid.profiling.cost import summarise
-
-NAMES = ("rgb", "nir", "tir")
-SIZE = (32, 16)
-WAYS = [
-    {"reduction": reduction, "fusion": fusion}
-    for reduction in get_args(Reduction)
-    for fusion in get_args(Fusion)
-    if (reduction, fusion) != ("after_backbone", "none")
-]
-every_way = pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(way.values()))
-"""Every token reduction with every fusion."""
-
-
-def make(names=NAMES, cameras=3, seed=0, **options):
-    torch.manual_seed(seed)
-    config = ModelConfig(**({"backbone": "nano", "camera_embedding": cameras > 0} | options))
-    return build_model(config, SIZE, names, 5, cameras)
-
-
-def images(B=4, names=NAMES, seed=1):
-    torch.manual_seed(seed)
-    return {name: torch.randn(B, 3, *SIZE) for name in names}
-
-
-def cameras(B=4):
-    return torch.arange(B) % 3
+from support.ways import NAMES, SIZE, cameras, every_way, images, make
 
 
 @every_way

@@ -1,4 +1,4 @@
-"""HDM, ATMoE and global–local as plain loops over samples, subsets, heads and channels."""
+"""HDM, ATMoE, cross-attention and global–local as plain loops over samples, subsets, heads and channels."""
 
 from __future__ import annotations
 
@@ -12,19 +12,27 @@ def quick_gelu(x: Tensor) -> Tensor:
     return x / (1 + torch.exp(-1.702 * x))
 
 
-def global_local(global_: Tensor, patches: Tensor, norm_w, norm_b, weight, bias) -> Tensor:
-    rows = []
-    for g, p in zip(global_, patches, strict=True):
-        x = torch.cat([g, sum(p) / len(p)])
-        mean = x.mean()
-        variance = ((x - mean) ** 2).mean()
-        x = (x - mean) / math.sqrt(float(variance) + 1e-5) * norm_w + norm_b
-        rows.append(quick_gelu(weight @ x + bias))
-    return torch.stack(rows)
+def mean_by_size(tokens: Tensor, size=None) -> Tensor:
+    """Mean of tokens (T, C), each as often as its size (T,) says."""
+    sizes = [1.0] * len(tokens) if size is None else [float(s) for s in size]
+    return sum(s * token for s, token in zip(sizes, tokens, strict=True)) / sum(sizes)
 
 
-def attend(query: Tensor, tokens: Tensor, in_w, in_b, out_w, out_b, heads: int) -> Tensor:
-    """One query (C,) over tokens (T, C), head by head."""
+def layer_norm(x: Tensor, norm) -> Tensor:
+    mean = x.mean()
+    variance = ((x - mean) ** 2).mean()
+    return (x - mean) / math.sqrt(float(variance) + norm.eps) * norm.weight + norm.bias
+
+
+def global_local(global_: Tensor, mean: Tensor, module) -> Tensor:
+    """One global vector (C,) and the mean (C,) of its patches -> (C,)."""
+    x = layer_norm(torch.cat([global_, mean]), module.norm)
+    return quick_gelu(module.reduce.weight @ x + module.reduce.bias)
+
+
+def attend(query: Tensor, tokens: Tensor, in_w, in_b, out_w, out_b, heads: int, sizes=None) -> Tensor:
+    """One query (C,) over tokens (T, C), head by head; a token counts as `sizes` (T,) tokens."""
+    sizes = [1.0] * len(tokens) if sizes is None else [float(s) for s in sizes]
     C = len(query)
     D = C // heads
     q = in_w[:C] @ query + in_b[:C]
@@ -37,29 +45,63 @@ def attend(query: Tensor, tokens: Tensor, in_w, in_b, out_w, out_b, heads: int) 
             values.append((in_w[2 * C :] @ token + in_b[2 * C :])[part])
             logits.append(float(q[part] @ k) / math.sqrt(D))
         top = max(logits)
-        weights = [math.exp(logit - top) for logit in logits]
+        weights = [s * math.exp(logit - top) for s, logit in zip(sizes, logits, strict=True)]
         result[part] = sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
     return out_w @ result + out_b
 
 
-def hdm(tokens: Tensor, present: Tensor, module) -> Tensor:
+def hdm(tokens: Tensor, present: Tensor, module, size=None) -> Tensor:
     """tokens (B, M, T, C), present (B, M) -> (B, S, C), zero for subsets without a present member."""
     B, _, _, C = tokens.shape
     out = torch.zeros(B, len(module.subsets), C, dtype=tokens.dtype)
     for s, (subset, layer) in enumerate(zip(module.subsets, module.attention.values(), strict=True)):
         members = [module.modalities.index(name) for name in subset]
         for b in range(B):
-            there = [tokens[b, m] for m in members if present[b, m]]
-            if there:
+            here = [m for m in members if present[b, m]]
+            if here:
                 out[b, s] = attend(
                     module.queries[s, 0],
-                    torch.cat(there),
+                    torch.cat([tokens[b, m] for m in here]),
                     layer.in_proj_weight,
                     layer.in_proj_bias,
                     layer.out_proj.weight,
                     layer.out_proj.bias,
                     layer.num_heads,
+                    None if size is None else torch.cat([size[b, m] for m in here]),
                 )
+    return out
+
+
+def cross_attention(tokens: Tensor, present: Tensor, module, size=None) -> Tensor:
+    """tokens (B, M, T, C) = [global ; patches], present (B, M) -> (B, M, C), zero where absent."""
+    B, M, T, C = tokens.shape
+    out = torch.zeros(B, M, C, dtype=tokens.dtype)
+    for b in range(B):
+        here = [m for m in range(M) if present[b, m]]
+        marked = {m: [token + module.modality[m, 0] for token in tokens[b, m]] for m in here}
+        for m in here:
+            keys, sizes = [marked[m][0]], [1.0]
+            for other in here:
+                if other != m:
+                    keys += marked[other]
+                    sizes += [1.0] * T if size is None else size[b, other].tolist()
+            x = marked[m][0]
+            for layer in module.layers:
+                x = x + attend(
+                    layer_norm(x, layer.query_norm),
+                    torch.stack([layer_norm(key, layer.key_norm) for key in keys]),
+                    torch.cat([layer.query.weight, layer.key_value.weight]),
+                    torch.cat([layer.query.bias, layer.key_value.bias]),
+                    layer.out.weight,
+                    layer.out.bias,
+                    layer.heads,
+                    sizes,
+                )
+                first, last = layer.mlp[0], layer.mlp[2]
+                hidden = first.weight @ layer_norm(x, layer.mlp_norm) + first.bias
+                hidden = hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2
+                x = x + last.weight @ hidden + last.bias
+            out[b, m] = x
     return out
 
 

@@ -22,10 +22,9 @@ class GlobalLocal(nn.Module):
         self.norm = nn.LayerNorm(2 * dim)
         self.reduce = nn.Linear(2 * dim, dim)
 
-    def forward(self, global_: Tensor, patches: Tensor) -> Tensor:
-        """global_ (R, C), patches (R, N, C) -> (R, C)."""
-        joined = torch.cat([global_, patches.mean(dim=1)], dim=-1)
-        out: Tensor = quick_gelu(self.reduce(self.norm(joined)))
+    def forward(self, global_: Tensor, mean: Tensor) -> Tensor:
+        """global_ (R, C), mean (R, C) of the patches -> (R, C)."""
+        out: Tensor = quick_gelu(self.reduce(self.norm(torch.cat([global_, mean], dim=-1))))
         return out
 
 

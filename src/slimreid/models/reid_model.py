@@ -12,11 +12,12 @@ from slimreid.backbones.vit import ViT, ViTOutput
 from slimreid.config.model import BOTH, FUSED, ORIGINAL, SLIMMED, ReIDOptions
 from slimreid.data.batches import ModalBatch
 from slimreid.errors import ConfigError, ModelError
+from slimreid.models.cross_attention import CrossAttention
 from slimreid.models.fusion import HDM, ATMoE
 from slimreid.models.heads import GlobalLocal, HeadSet, ReIDOutput, fill_absent, join_blocks
 from slimreid.token_reduction.after_backbone import AfterBackboneReducer, by_modality
 from slimreid.token_reduction.in_backbone import InBackboneReducer
-from slimreid.token_reduction.merge import ReducedTokens
+from slimreid.token_reduction.merge import ReducedTokens, mean_by_size
 from slimreid.token_reduction.modality_packing import Packing, check_names, pack_images
 
 __all__ = ["BOTH", "FUSED", "ORIGINAL", "SLIMMED", "ReIDModel", "ReIDOutput"]
@@ -61,6 +62,7 @@ class ReIDModel(nn.Module):
         self.in_backbone: InBackboneReducer | None = None
         self.hdm: HDM | None = None
         self.moe: ATMoE | None = None
+        self.cross: CrossAttention | None = None
         if options.reduction == "in_backbone":
             self.in_backbone = InBackboneReducer(backbone, names, options.in_backbone)
         elif options.reduction == "after_backbone":
@@ -73,6 +75,8 @@ class ReIDModel(nn.Module):
             self.hdm = HDM(C, names)
             blocks = len(self.hdm.subsets)
             self.moe = ATMoE(C, blocks, options.moe_heads) if options.fusion == "hdm_atmoe" else None
+        elif options.fusion == "cross_attention":
+            self.cross = CrossAttention(C, names, options.cross_layers)
         self.sizes = {ORIGINAL: len(names) * C, **({self.second: blocks * C} if self.second else {})}
         """Channels of each feature."""
         split = {"direct": (), "split": (ORIGINAL,), "split_all": (ORIGINAL, self.second)}[options.heads]
@@ -126,7 +130,7 @@ class ReIDModel(nn.Module):
                 f"cameras must be int64 ({packing.batch},), not {cameras.dtype} {tuple(cameras.shape)}"
             )
         encoded = self._encode(rows, cameras, packing, generator, with_reduced)
-        globals_ = self._globals(encoded.global_, encoded.patches, packing)  # (R, C)
+        globals_ = self._globals(encoded, packing)  # (R, C)
         exists = packing.present()
         blocks, there = self._joined(packing.unpack(globals_), exists)  # (B, M, C)
         if self.training and len(blocks) < 2:
@@ -158,13 +162,14 @@ class ReIDModel(nn.Module):
         blocks, exists = self.gather(blocks), self.gather(exists)
         return blocks, None if bool(exists.all()) else exists
 
-    def _globals(self, global_: Tensor, patches: Tensor, packing: Packing) -> Tensor:
+    def _globals(self, encoded: ViTOutput, packing: Packing) -> Tensor:
         """Global features (R, C), with each modality's own global–local reduction if there is one."""
         if not self.global_local:
-            return global_
-        vectors = by_modality(self.global_local, global_, packing.sizes)
-        tokens = by_modality(self.global_local, patches, packing.sizes)
-        return torch.cat([module(g, p) for (module, g), (_, p) in zip(vectors, tokens, strict=True)])
+            return encoded.global_
+        mean = mean_by_size(encoded.patches, None if encoded.state is None else encoded.state.size)
+        vectors = by_modality(self.global_local, encoded.global_, packing.sizes)
+        means = by_modality(self.global_local, mean, packing.sizes)
+        return torch.cat([module(g, p) for (module, g), (_, p) in zip(vectors, means, strict=True)])
 
     def _encode(
         self,
@@ -218,7 +223,7 @@ class ReIDModel(nn.Module):
         present: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
         """Blocks (B, S, C) of the second branch, and which of them exist (B, S)."""
-        if self.hdm is None:
+        if self.hdm is None and self.cross is None:
             pooled = patches.mean(dim=1) if reduced is None else reduced.pooled()
             return self._joined(packing.unpack(pooled), present)
         tokens, size = patches, None
@@ -227,6 +232,9 @@ class ReIDModel(nn.Module):
             if reduced.size is not None:  # the global token counts once
                 size = packing.unpack(F.pad(reduced.size, (1, 0), value=1.0))
         tokens = packing.unpack(torch.cat([globals_[:, None], tokens], dim=1))
+        if self.cross is not None:
+            return self._joined(self.cross(tokens, present, size, given=packing.given), present)
+        assert self.hdm is not None
         subsets = None if present is None else self.hdm.subset_presence(present)
         blocks, there = self._joined(self.hdm(tokens, present, size, given=packing.given), subsets)
         if self.moe is None:

@@ -161,10 +161,7 @@ class ReducedTokens:
 
     def pooled(self) -> Tensor:
         """The mean of the tokens, each counting by its size: (R, C); zero for an absent modality."""
-        if self.size is None:
-            return self.tokens.mean(dim=-2)
-        weights = self.size / self.size.sum(-1, keepdim=True).clamp_min(1)  # absent ones have size 0
-        return (self.tokens * weights[..., None].to(self.tokens.dtype)).sum(dim=-2)
+        return mean_by_size(self.tokens, self.size)
 
     def unpack(self, packing: Packing) -> ReducedTokens:
         """Spread the rows over (B, M, …), zero where a modality is absent."""
@@ -176,6 +173,14 @@ class ReducedTokens:
             kept_share=None if self.kept_share is None else packing.unpack(self.kept_share),
             size=None if self.size is None else packing.unpack(self.size),
         )
+
+
+def mean_by_size(tokens: Tensor, size: Tensor | None) -> Tensor:
+    """Mean of tokens (..., T, C), each counting by its size (..., T): (..., C); None = they count alike."""
+    if size is None:
+        return tokens.mean(dim=-2)
+    weights = size / size.sum(-1, keepdim=True).clamp_min(1)  # absent ones have size 0
+    return (tokens * weights[..., None].to(tokens.dtype)).sum(dim=-2)
 
 
 def _spread(selection: Selection, packing: Packing) -> Selection:
