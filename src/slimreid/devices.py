@@ -89,7 +89,7 @@ def guard_amx() -> None:
     if not works:
         os.environ[_ISA_VARIABLE] = _ISA_WITHOUT_AMX
         logger.warning(
-            "this CPU announces AMX but cannot run it; bf16 and int8 go on without (%s=%s)",
+            "this CPU announces AMX but cannot run it; bf16 and int8 are computed without it (%s=%s)",
             _ISA_VARIABLE,
             _ISA_WITHOUT_AMX,
         )

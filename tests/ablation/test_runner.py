@@ -156,7 +156,7 @@ def test_an_interrupted_run_goes_on(make, tmp_path, finished):
     assert job_state(jobs[0]) == "started"
     said = []
     outcome = run_jobs(jobs, start=in_process, say=said.append)
-    assert said[0] == "[1/1] keep_ratio=0.3, seed 0, going on after epoch 1"
+    assert said[0] == "[1/1] keep_ratio=0.3, seed 0, resuming after epoch 1"
     whole = next(r for r in finished[1].records if r.name == jobs[0].name)
     assert outcome.records[0].source["weights"] == whole.source["weights"]  # as if never stopped
 

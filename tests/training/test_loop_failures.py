@@ -80,7 +80,7 @@ def test_a_write_refused_by_the_system_ends_with_a_clear_line(manifest, tmp_path
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "writing the checkpoint of epoch 2: File too large" in str(caught.value)
-    assert "go on with --resume auto" in str(caught.value)
+    assert "resume with --resume auto" in str(caught.value)
     assert CheckpointStore(RunFolder(tmp_path)).last().name == "epoch_0001"
     assert no_leftovers(tmp_path)
 

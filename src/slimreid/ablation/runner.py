@@ -133,7 +133,7 @@ def run_jobs(
             times.setdefault(job.key, []).append(sum(record.seconds.values()))
             continue
         name = f"[{number}/{len(jobs)}] {job.experiment.title}, seed {job.config.seed}"
-        begun = f", going on after epoch {RunFolder(job.run).epochs_done}" if state == "started" else ""
+        begun = f", resuming after epoch {RunFolder(job.run).epochs_done}" if state == "started" else ""
         left = seconds_left(_unfinished(jobs[number - 1 :]), times)
         say(f"{name}{begun}" + ("" if left is None else f"; {duration(left)} left"))
         began = time.monotonic()

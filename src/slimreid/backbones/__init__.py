@@ -1,1 +1,1 @@
-"""backbones"""
+"""The vision transformer, and pretrained weights in their public formats."""

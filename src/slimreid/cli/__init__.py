@@ -1,1 +1,1 @@
-"""cli"""
+"""The command line: commands, their options, what is printed."""

@@ -65,7 +65,7 @@ class SampleReader:
 
         def make(name: str) -> Pixels:
             nonlocal pixels
-            if pixels is None:  # read the whole sample once: a strip holds all its spectra
+            if pixels is None:  # read the whole sample once: a strip holds all its modalities
                 pixels = read_images(sample.images, self.root, self.windows, self.at_least)
                 check_aligned(pixels, {n: str(self.root / i.path) for n, i in sample.images.items()})
             return self._resize(pixels[name], self.size, self.mode)

@@ -94,7 +94,9 @@ def split_flat(manifest: Manifest, train: str | None, test: str | None, query_ev
             samples.append(replace(sample, split="gallery" if tests % query_every else "query"))
             tests += 1
     if not samples:
-        raise ConfigError("train_identities and test_identities choose nobody; give at least one of them")
+        raise ConfigError(
+            "train_identities and test_identities select no identity; give at least one of them"
+        )
     samples.sort(key=lambda s: SPLITS.index(s.split))
     return manifest.with_samples(samples)
 
@@ -109,7 +111,7 @@ def map_cameras(manifest: Manifest, rules: Sequence[str]) -> Manifest:
         old, sign, new = rule.rpartition("=")
         for word in old.split(","):
             if not sign or not word.strip() or not new.strip() or word.strip() in names:
-                raise ConfigError(f"'{rule}' is no rule for cameras, or a second one; write 1,2=A 3,4=B")
+                raise ConfigError(f"'{rule}' is not a camera rule, or repeats one; write 1,2=A 3,4=B")
             names[word.strip()] = new.strip()
     unknown = sorted({s.camera for s in manifest.samples} - names.keys(), key=natural_key)
     if unknown:

@@ -214,7 +214,7 @@ class Learner:
         where = f"the checkpoint of epoch {checkpoint.state.epoch}"
         if self.ema:
             if UPDATES not in training:
-                raise TrainingError(f"{where} has no moving average; go on from another checkpoint")
+                raise TrainingError(f"{where} has no moving average; resume from another checkpoint")
             own = _with_prefix(training, _WEIGHTS)
             self.ema.load_state_dict({**checkpoint.model, UPDATES: training[UPDATES]})
         load_state(self.model, own, where)

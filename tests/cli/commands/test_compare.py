@@ -159,7 +159,7 @@ def test_a_feature_that_will_not_exist_is_refused_before_any_run(config_file, tm
     words = ["ablate", "--config", config_file, "--out", tmp_path / "ab", "--feature", "slimmed"]
     code, _, err = run(*words, "--grid", "model.fusion=mean,hdm", "--seeds", "0", capsys=capsys)
     assert code == 2
-    assert "'fusion=hdm' will not have it, only original, fused, both" in " ".join(err.split())
+    assert "'fusion=hdm' has no such feature, only original, fused, both" in " ".join(err.split())
     assert not (tmp_path / "ab").exists(), "nothing is left of what did not start"
     assert quick == []
 

@@ -61,7 +61,7 @@ def test_everything_is_printed_and_written(model, capsys, monkeypatch):
     assert all(len(line) <= 80 for line in out.splitlines() if "│" in line)
     assert "…" not in out, "no table is too wide"
     for kind, matrix in evaluation.missing.items():
-        assert f"mAP with missing spectra ({kind}" in markdown
+        assert f"mAP with missing modalities ({kind}" in markdown
         assert f"{100 * matrix.map[0, 6]:.1f}" in markdown
 
     reads = []
@@ -146,7 +146,7 @@ def test_markdown_tables_line_up(model, capsys, tmp_path):
     widths = [
         len(re.findall(r"(?<!\\)\|", line)) for line in (tmp_path / "evaluation.md").read_text().splitlines()
     ]
-    assert widths.count(9) >= 6 * 9, "8 columns in 6 tables of missing spectra"
+    assert widths.count(9) >= 6 * 9, "8 columns in 6 tables of missing modalities"
 
 
 @pytest.mark.parametrize(

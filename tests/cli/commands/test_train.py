@@ -113,7 +113,7 @@ def test_ctrl_c_ends_with_a_clear_line(config_file, tmp_path):
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to workers as well
     _, err = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert "stopped; the last checkpoint is intact, go on with --out" in err
+    assert "stopped; the last checkpoint is intact, resume with --out" in err
     assert "Traceback" not in err
     assert not list(output.rglob(".*.tmp"))
 

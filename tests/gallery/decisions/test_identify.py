@@ -88,7 +88,7 @@ def test_a_calibration_that_does_not_hold_decides_nothing(now: Bound, words: str
 
 
 def test_nothing_to_compare_with_decides_nothing() -> None:
-    assert "shares a spectrum" in identify([], CALIBRATION, NOW).reason
+    assert "shares a modality" in identify([], CALIBRATION, NOW).reason
 
 
 def test_a_rate_without_threshold_decides_nothing() -> None:

@@ -102,13 +102,13 @@ def test_a_lost_process_is_restarted_and_a_lost_rendezvous_is_named_and_resumed(
     out, deaths = data.parent.parent / "disturbed", [NODE_1_LOSES_ITS_PROCESS, NODE_0_IS_LOST]
     codes, (first, second) = run_nodes(restarted_places(), deaths, out, data)
     assert codes[0] < 0 < codes[1]
-    assert "going on after epoch 1 of 3" in first, "torchrun started both processes again"
+    assert "resuming after epoch 1 of 3" in first, "torchrun started both processes again"
     assert "error: epoch 2, update 2: lost the connection to another process of this run" in first
     assert "error: process 1: epoch 3, update 2: lost the connection to another process" in second
     assert "with the same command and --resume auto" in second
     codes, texts = run_nodes(restarted_places(), deaths, out, data)
     assert codes == [0, 0], texts
-    assert "going on after epoch 2 of 3" in texts[0]
+    assert "resuming after epoch 2 of 3" in texts[0]
     assert contents(out) == contents(undisturbed)
 
 

@@ -62,7 +62,9 @@ def _check_feature(feature: str, jobs: Sequence[Job]) -> None:
         second = job.config.model.second
         if feature in ("slimmed", "fused") and feature != second:
             there = ", ".join(filter(None, ("original", second, "both")))
-            raise ConfigError(f"--feature {feature}: '{job.experiment.title}' will not have it, only {there}")
+            raise ConfigError(
+                f"--feature {feature}: '{job.experiment.title}' has no such feature, only {there}"
+            )
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def train(options: TrainOptions) -> int:
 
 def _print_stopped(out: Path) -> None:
     saved = CheckpointStore(RunFolder(out)).exists
-    again = f", go on with --out {out} --resume auto" if saved else ""
+    again = f", resume with --out {out} --resume auto" if saved else ""
     logger.info("stopped; %s%s", what_is_left(saved), again)
 
 

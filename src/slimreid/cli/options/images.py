@@ -23,8 +23,8 @@ class EmbedOptions:
     """Folder of a run or checkpoint, a model file, or the folder of an exported model."""
     out: Path = Path("features.safetensors")
     """File for the features (.safetensors), with identities, paths, cameras and the model's fingerprint; or a
-    folder for Parquet files (no suffix, or .parquet), which are written piece by piece: the same command goes
-    on after a crash."""
+    folder for Parquet files (no suffix, or .parquet), which are written piece by piece: run the same
+    command to continue after a crash."""
     engine: Literal["local", "ray"] = "local"
     """What embeds: this process, or a pool of actors of Ray Data (into Parquet)."""
     address: str | None = None

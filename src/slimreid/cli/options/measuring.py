@@ -54,7 +54,7 @@ class EvaluateOptions:
     no_cache: bool = False
     """Extract the features again and do not store them."""
     memory: int = 1024
-    """Of embeddings in Parquet: megabytes of scores at once; the gallery is read once for so many queries."""
+    """For embeddings in Parquet: megabytes of scores in memory at a time."""
 
     def __post_init__(self) -> None:
         given = (self.rerank_k1, self.rerank_k2, self.rerank_lambda)

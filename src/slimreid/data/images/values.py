@@ -83,6 +83,6 @@ def check_aligned(pixels: Mapping[str, Pixels], names: Mapping[str, str]) -> Non
         H, W = other.shape[:2]
         if abs(H * width - W * height) > max(height, width, H, W):
             raise DataError(
-                f"{names[name]}: '{name}' is {W}×{H} but '{first}' is {width}×{height}; spectra of one "
+                f"{names[name]}: '{name}' is {W}×{H} but '{first}' is {width}×{height}; modalities of one "
                 f"sample must be aligned, crop or resize them to one shape"
             )

@@ -1,1 +1,1 @@
-"""reports"""
+"""From a model and a dataset to an evaluation: measuring, missing modalities, files."""

@@ -1,4 +1,4 @@
-"""What is left when spectra are missing: every subset of modalities against every other."""
+"""What is left when modalities are missing: every subset of modalities against every other."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class MissingMatrix:
     rank1: Floats
     """(S, S), 0 to 1; NaN where no query has a right answer."""
     valid_queries: Ints
-    """(S, S): the queries behind each figure; fewer where samples lack a spectrum of their own accord."""
+    """(S, S): the queries behind each figure; fewer where samples lack a modality of their own accord."""
     chance: float
     """mAP to expect of a random order, with all that is there."""
     chances: Floats
-    """(S, S): the same for each pair; other than `chance` only where samples lack a spectrum themselves."""
+    """(S, S): the same for each pair; other than `chance` only where samples lack a modality themselves."""
     thresholds: Floats
     """(S, S): lowest score with at most 1 % false matches; NaN where there is none."""
     true_rates: Floats
@@ -118,7 +118,7 @@ def missing_matrix(
 ) -> MissingMatrix:
     """Evaluate one kind of feature for every pair of subsets, and for a mix of them.
 
-    A sample without any spectrum of a subset is left out of it, on either side.
+    A sample without any modality of a subset is left out of it, on either side.
     """
     subsets = tuple(features)
     S = len(subsets)
@@ -130,7 +130,7 @@ def missing_matrix(
         for rows in (search.query, search.gallery)
     ]
     pairs = [(a, b) for a in range(S) for b in range(S)]
-    for a, b in progress(pairs, f"missing spectra ({kind})", show=show_progress):
+    for a, b in progress(pairs, f"missing modalities ({kind})", show=show_progress):
         (query_rows, query), (gallery_rows, gallery) = sides[0][a], sides[1][b]
         result = _cell(search, similarity, (query_rows, gallery_rows), (query, gallery))
         if result is None:

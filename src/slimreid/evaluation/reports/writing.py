@@ -55,7 +55,7 @@ def write_evaluation(evaluation: Evaluation, folder: Path) -> tuple[Path, ...]:
 
 
 def chance_text(matrix: MissingMatrix) -> str:
-    """The chance level of a matrix: one, or its range where samples lack spectra of their own accord."""
+    """The chance level of a matrix: one, or its range where samples lack modalities of their own accord."""
     levels, complete = points_range(matrix.chances), points(matrix.chance)
     return f"chance {levels}" if levels in (complete, NOTHING) else f"chance {levels}, complete {complete}"
 
@@ -84,7 +84,7 @@ def facts(evaluation: Evaluation) -> list[tuple[str, str]]:
 
 
 def sheets(evaluation: Evaluation) -> list[Sheet]:
-    """All tables of an evaluation: retrieval, verification, camera pairs, missing spectra."""
+    """All tables of an evaluation: retrieval, verification, camera pairs, missing modalities."""
     result = [_retrieval(evaluation)]
     if any(scores.operating_points for scores in evaluation.features.values()):
         result.append(_verification(evaluation))
@@ -94,9 +94,9 @@ def sheets(evaluation: Evaluation) -> list[Sheet]:
     result += [_pairs(kind, scores.camera_pairs) for kind, scores in evaluation.features.items()]
     for kind, matrix in evaluation.missing.items():
         names = [subset_name(s, evaluation.modalities) for s in matrix.subsets]
-        title = f"mAP with missing spectra ({kind}, {chance_text(matrix)})"
+        title = f"mAP with missing modalities ({kind}, {chance_text(matrix)})"
         result.append(_matrix(title, kind, names, matrix.map))
-        result.append(_matrix(f"rank-1 with missing spectra ({kind})", kind, names, matrix.rank1))
+        result.append(_matrix(f"rank-1 with missing modalities ({kind})", kind, names, matrix.rank1))
         title = f"threshold of the score for 1 % false matches ({kind})"
         result.append(_matrix(title, kind, names, matrix.thresholds, threshold_text))
         if matrix.mixed is not None:

@@ -43,7 +43,7 @@ def propose_identities(
 ) -> Clusters:
     """Cluster features (n, D) of rows that have the modalities `present` (n, M); None = all of them.
 
-    `threshold` is on the scale of `similarity`. Pairs that share no spectrum speak neither for nor against.
+    `threshold` is on the scale of `similarity`. Pairs that share no modality speak neither for nor against.
     Memory is bounded by the number of pairs above the threshold, not by n². Raises `DataError` for a
     threshold that is not a number, or features that do not fit.
     """

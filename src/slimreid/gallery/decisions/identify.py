@@ -6,7 +6,7 @@
 | above the strict threshold, several identities         | `unsure`    |
 | above the lax threshold                                | `unsure`    |
 | at most the lax threshold                              | `unknown`   |
-| no valid calibration, or no spectrum in common         | `undecided` |
+| no valid calibration, or no modality in common         | `undecided` |
 
 The strict threshold is the one for the FPIR that the user chose, the lax one that for ten times that rate.
 """
@@ -75,16 +75,14 @@ def identify(
     if not (validity := calibration.valid_for(now)):
         return Decision("undecided", validity.reason, None, ranked)
     if not ranked:
-        return Decision("undecided", "no enrolled row shares a spectrum with the query: enrol some that do")
+        return Decision("undecided", "no enrolled row shares a modality with the query: enrol some that do")
     strict, lax = calibration.point(subset, rate), calibration.point(subset, unsure_rate(rate))
     if strict.threshold is None or lax.threshold is None:
         return Decision("undecided", (strict if strict.threshold is None else lax).refusal, None, ranked)
     expected = rate_after_growth(rate, calibration.bound.identities, now.identities)
     promise = describe_rate(expected)
     if strict.subset != subset and subset != ANY:
-        promise += (
-            f" on average over all subsets of spectra; too few searches with {subset} alone were calibrated"
-        )
+        promise += f" on average over all subsets of modalities; too few searches with {subset} alone were calibrated"
     above = tuple(c for c in ranked if c.score > strict.threshold.value)
     near = tuple(c for c in ranked if c.score > min(lax.threshold.value, strict.threshold.value))
     if len(above) == 1:

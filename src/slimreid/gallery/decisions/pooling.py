@@ -1,8 +1,8 @@
 """One feature for several images of one object.
 
 Each block of a feature is averaged over the shots that have it, weighted by their quality, so shots may have
-different spectra. Shots are brought to the same length per block first: one with fewer spectra must not weigh
-more in those it has.
+different modalities. Shots are brought to the same length per block first: one with fewer modalities must not
+weigh more in those it has.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ class Searches:
     identity: Names
     """(n,): who was searched for."""
     other: Floats
-    """(n,): best score of any other identity; NaN where no row shares a spectrum with the sample."""
+    """(n,): best score of any other identity; NaN where no row shares a modality with the sample."""
     own: Floats
-    """(n,): best score of the own identity; NaN where it is not enrolled, or shares no spectrum."""
+    """(n,): best score of the own identity; NaN where it is not enrolled, or shares no modality."""
     subset: Names
     """(n,): name of the subset of the modalities that the sample has, as `subset_name` gives it."""
 
@@ -78,7 +78,7 @@ def search_outcomes(
     """What queries found in a gallery: best score of the own identity, and of all others.
 
     Args:
-        scores: (Q, G) as `Similarity.scores` gives them; NaN where a pair shares no spectrum.
+        scores: (Q, G) as `Similarity.scores` gives them; NaN where a pair shares no modality.
         query_ids: (Q,) identities of the queries.
         row_ids: (G,) identities of the rows.
         subset: (Q,) names of the queries' subsets of the modalities.

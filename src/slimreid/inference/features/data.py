@@ -136,7 +136,7 @@ def _joined(names: Sequence[str]) -> str:
 
 
 def _path_columns(file: Path) -> list[str]:
-    """Names of the spectra in a manifest's header; whatever else is wrong with it, reading it will say."""
+    """Names of the modalities in a manifest's header; whatever else is wrong with it, reading it will say."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as table:
             header = next(csv.reader(table), [])

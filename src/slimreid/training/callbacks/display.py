@@ -69,7 +69,7 @@ class PlainDisplay(Progress):
         """Say where the run begins."""
         super().start(plan)
         if plan.first_epoch:
-            self._print(f"going on after epoch {plan.first_epoch} of {plan.epochs}")
+            self._print(f"resuming after epoch {plan.first_epoch} of {plan.epochs}")
 
     def step(self, report: StepReport) -> None:
         """A line now and then."""

@@ -39,7 +39,7 @@ def find_checkpoint(resume: str, run: RunFolder) -> Path | None:
     store = CheckpointStore(run)
     if resume == NEVER and store.exists:
         raise ConfigError(
-            f"{run.path} holds a run already; add --resume auto to go on with it, or choose another --out"
+            f"{run.path} holds a run already; add --resume auto to resume it, or choose another --out"
         )
     if resume in (AUTO, NEVER):
         found = store.last()
@@ -78,7 +78,7 @@ def check_same_run(state: RunState, config: Mapping[str, Any], dataset: str) -> 
     refused = [text for key, text in changed.items() if key not in ROUNDING_KEYS]
     if refused:
         raise ConfigError(
-            "a run cannot go on with other options:\n  "
+            "a run cannot be resumed with other options:\n  "
             + "\n  ".join(refused)
             + "\nput them back, or start a new run with another --out"
         )

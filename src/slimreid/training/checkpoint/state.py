@@ -155,7 +155,7 @@ def restore_optimizer(
 ) -> None:
     """Put back what `flatten_optimizer` took; raises `TrainingError` when parameters do not match."""
     if not {"groups", "state"} <= plain.keys():
-        raise TrainingError("the checkpoint has no state of the optimizer; go on from another checkpoint")
+        raise TrainingError("the checkpoint has no state of the optimizer; resume from another checkpoint")
     groups = [dict(group) for group in plain["groups"]]
     now = optimizer.state_dict()["param_groups"]
     if [len(g["params"]) for g in groups] != [len(g["params"]) for g in now]:

@@ -1,1 +1,1 @@
-"""distributed"""
+"""Several processes, and what can go wrong between them."""

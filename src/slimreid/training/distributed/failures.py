@@ -39,7 +39,7 @@ def lost_connection(where: str, error: BaseException) -> TrainingError:
     return TrainingError(
         f"{where}: lost the connection to another process of this run ({first}); it or its machine ended, or "
         "the network between them failed. Start all of them again with the same command and --resume auto: "
-        "the run goes on from its last checkpoint"
+        "the run resumes from its last checkpoint"
     )
 
 
@@ -61,7 +61,7 @@ def explained(where: Callable[[], str], saved: Callable[[], bool]) -> Iterator[N
     except OSError as error:
         cure = "free some space" if error.errno in _FULL else "mend that"
         name = f" ({error.filename})" if error.filename else ""
-        again = "go on with --resume auto" if saved() else "start again"
+        again = "resume with --resume auto" if saved() else "start again"
         raise TrainingError(
             f"{where()}: {error.strerror or error}{name}; {what_is_left(saved())}: {cure}, then {again}"
         ) from error
@@ -70,7 +70,7 @@ def explained(where: Callable[[], str], saved: Callable[[], bool]) -> Iterator[N
             raise lost_connection(where(), error) from error
         left = what_is_left(saved())
         if _says(error, ("killed by signal: terminated", "killed by signal: interrupt")):
-            again = "go on with --resume auto" if saved() else "start again"
+            again = "resume with --resume auto" if saved() else "start again"
             raise TrainingError(
                 f"{where()}: a process that loads images was told to end from outside; {left}, {again}"
             ) from error

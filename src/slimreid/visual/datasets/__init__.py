@@ -1,1 +1,1 @@
-"""datasets"""
+"""Pictures of datasets and of training batches."""

@@ -1,4 +1,4 @@
-"""A picture of samples in all their spectra: one row per identity, one group of images per sample."""
+"""A picture of samples in all their modalities: one row per identity, one group of images per sample."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""html"""
+"""The report: one page about runs, section by section."""

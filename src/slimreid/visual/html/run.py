@@ -64,7 +64,7 @@ class ReportRun:
         return [self.manifest.samples[row] for row in side.rows.tolist()]
 
     def embeddings(self) -> Embeddings:
-        """Features of the gallery in all spectra, from the evaluation's cache where they are kept."""
+        """Features of the gallery in all modalities, from the evaluation's cache where they are kept."""
         evaluation = self.evaluation
         splits = SPLITS_OF[evaluation.part]
         rows = [i for i, s in enumerate(self.manifest.samples) if s.split in splits]

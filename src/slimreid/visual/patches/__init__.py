@@ -1,1 +1,1 @@
-"""patches"""
+"""Pictures of the patches a model kept."""

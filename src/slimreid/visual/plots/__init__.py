@@ -1,1 +1,1 @@
-"""plots"""
+"""Figures of results, drawn with matplotlib."""

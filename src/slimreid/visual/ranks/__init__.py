@@ -1,1 +1,1 @@
-"""ranks"""
+"""Rank lists: what a query found, as pictures."""

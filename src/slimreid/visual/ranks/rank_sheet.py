@@ -1,4 +1,4 @@
-"""Rank lists as a picture: the query to the left, what it found to the right, spectra one below the other.
+"""Rank lists as a picture: the query to the left, what it found to the right, modalities one below the other.
 
 Right answers have a solid frame and a tick, wrong ones a dashed frame and a cross, besides their colours.
 """
@@ -26,11 +26,11 @@ class Geometry:
 
     cell: tuple[int, int]
     """Width and height of one picture."""
-    spectra: int
+    modalities: int
     columns: int
     """Items per list."""
     label: int
-    """Width of the names of the spectra."""
+    """Width of the names of the modalities."""
     line: int
     """Height of a line of text."""
     above: int = 2
@@ -40,7 +40,7 @@ class Geometry:
     def box(self) -> tuple[int, int]:
         """Width and height of an item with its frame."""
         edge = 2 * (FRAME + INNER)
-        return self.cell[0] + edge, self.spectra * (self.cell[1] + INNER) - INNER + edge
+        return self.cell[0] + edge, self.modalities * (self.cell[1] + INNER) - INNER + edge
 
     @property
     def block(self) -> int:
