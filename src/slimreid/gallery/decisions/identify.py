@@ -82,7 +82,7 @@ def identify(
     expected = rate_after_growth(rate, calibration.bound.identities, now.identities)
     promise = describe_rate(expected)
     if strict.subset != subset and subset != ANY:
-        promise += f" on average over all subsets of modalities; too few searches with {subset} alone were calibrated"
+        promise += f" on average over all subsets; too few searches with {subset} alone were calibrated"
     above = tuple(c for c in ranked if c.score > strict.threshold.value)
     near = tuple(c for c in ranked if c.score > min(lax.threshold.value, strict.threshold.value))
     if len(above) == 1:
