@@ -26,13 +26,13 @@ from unittest.mock import patch
 
 import torch
 from matplotlib.figure import Figure
-from selection_tables import markdown
 from torch import Tensor
 
 from slimreid.cli.app import main as slimreid
 from slimreid.cli.console import console, ending_in_one_line
 from slimreid.config.files import load_config
 from slimreid.errors import TrainingError
+from slimreid.evaluation.reports.formatting import markdown_table
 from slimreid.files import write_text
 from slimreid.runs.folder import RunFolder
 from slimreid.token_reduction import after_backbone as multimodal
@@ -174,7 +174,7 @@ def report(results: Sequence[dict[str, Any]]) -> str:
     epochs = results[0]["epochs"]
     command = f"```bash\npython research/old_mask.py --epochs {epochs}\n```"
     plot = "![Loss and gradient](old_mask.png)"
-    return f"## old_mask\n\n{about}\n\n{plot}\n\n{markdown(columns, rows)}\n{command}\n"
+    return f"## old_mask\n\n{about}\n\n{plot}\n\n{markdown_table(columns, rows)}\n{command}\n"
 
 
 def picture(results: Sequence[dict[str, Any]]) -> Figure:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from slimreid.evaluation.reports.formatting import NOTHING, points
+from slimreid.evaluation.reports.formatting import NOTHING, markdown_table, points
 from slimreid.evaluation.reports.missing import MissingMatrix
 from slimreid.runs.comparison import spread_of
 from slimreid.runs.record import RunRecord
@@ -15,13 +15,6 @@ from slimreid.runs.tables import spread_text
 
 Groups = Mapping[str, Sequence[RunRecord]]
 """Runs by label; those of a label differ by their seed."""
-
-
-def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table, the first column to the left and the others to the right."""
-    lines = ["| " + " | ".join(columns) + " |", "|---" + "|---:" * (len(columns) - 1) + "|"]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
 
 
 def selection_table(groups: Groups) -> str:
@@ -44,7 +37,7 @@ def selection_table(groups: Groups) -> str:
         "Kept again: share of the kept patches that were kept an epoch before, in the first and last epoch. "
         "Gradient: norm over the parameters of the score, median of the epoch."
     )
-    return "Kept patches\n\n" + markdown(columns, rows) + "\n" + note + "\n"
+    return "Kept patches\n\n" + markdown_table(columns, rows) + "\n" + note + "\n"
 
 
 def _selection_cells(records: Sequence[RunRecord]) -> list[str]:
@@ -94,7 +87,7 @@ def subsets_table(groups: Groups, feature: str) -> str:
     if not rows:
         return ""
     note = f"mAP ({feature}) with query and gallery in the same spectra; chance {_chance(groups, feature)}"
-    return f"{note}\n\n" + markdown(["model", *names, "different (mean)"], rows)
+    return f"{note}\n\n" + markdown_table(["model", *names, "different (mean)"], rows)
 
 
 def _chance(groups: Groups, feature: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import glob
 import hashlib
+import io
 import os
 import re
 import shutil
@@ -12,7 +14,7 @@ import stat
 import tempfile
 import unicodedata
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -59,6 +61,13 @@ def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text atomically, with the same line ends on every system."""
     with atomic_write(path) as file:
         file.write(text.encode("utf-8"))
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Rows as CSV, with the same line ends on every system; None is an empty cell."""
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
+    return buffer.getvalue()
 
 
 def write_new(path: Path, content: bytes, overwrite: bool = False) -> bool:

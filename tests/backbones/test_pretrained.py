@@ -19,7 +19,6 @@ from slimreid.backbones.pretrained import (
     detect_family,
     infer_config,
     load_pretrained,
-    load_weights,
     read_weights,
 )
 from slimreid.backbones.vit import ViT
@@ -91,7 +90,7 @@ def test_openai_torchscript_archive(tmp_path: Path, half: bool) -> None:
     report = load_pretrained(vit, path)
     assert report.family == "openai_clip"
     assert "token_embedding.weight" in report.extras
-    load_weights(expected, {key[7:]: value for key, value in state.items() if key.startswith("visual.")})
+    load_pretrained(expected, {key[7:]: value for key, value in state.items() if key.startswith("visual.")})
     assert_close(parameters(vit), parameters(expected), atol=0, rtol=0)
     assert {p.dtype for p in vit.parameters()} == {torch.float32}
     original = clip_state()["transformer.resblocks.1.mlp.c_proj.weight"]
@@ -130,7 +129,7 @@ def test_prefixes_of_wrappers_in_any_order() -> None:
 
 def test_dtype_and_device_follow_the_model() -> None:
     vit = timm_vit().to(torch.float64)
-    load_weights(vit, {key: value.half() for key, value in timm_state().items()})
+    load_pretrained(vit, {key: value.half() for key, value in timm_state().items()})
     assert {p.dtype for p in vit.parameters()} == {torch.float64}
 
 
@@ -249,7 +248,7 @@ def test_families_are_told_apart() -> None:
     with pytest.raises(ModelError, match="unknown family of weights 'resnet'"):
         convert_state_dict(timm_state(), "resnet")
     with pytest.raises(ModelError, match="not weights of family 'openai_clip'"):
-        load_weights(clip_vit(), timm_state(), family="openai_clip")
+        load_pretrained(clip_vit(), timm_state(), family="openai_clip")
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -269,7 +268,7 @@ def test_tables_are_sound(name: str) -> None:
 def test_own_weights_go_around() -> None:
     vit = random_vit(small("dinov2_s14_reg", cameras=3), (32, 16))
     other = ViT(vit.config, (32, 16))
-    load_weights(other, vit.state_dict(), source_grid=(4, 2))
+    load_pretrained(other, vit.state_dict(), source_grid=(4, 2))
     assert_close(parameters(other), parameters(vit), atol=0, rtol=0)
 
 
@@ -287,7 +286,7 @@ def test_config_is_read_off_the_tensors(
     state = {**state, camera: torch.randn(5, 1, 64)}
     config = infer_config(convert_state_dict(state).tensors, vit_config(style))
     assert config == small(style, cameras=5, heads=1, **changes)  # 64 channels per head
-    load_weights(ViT(config, (24, 16)), state, source_grid=(3, 2))
+    load_pretrained(ViT(config, (24, 16)), state, source_grid=(3, 2))
     with pytest.raises(ModelError, match="without a patch embedding"):
         infer_config({}, vit_config(style))
 
@@ -299,8 +298,8 @@ def test_config_is_read_off_the_tensors(
 def test_positions_are_resampled_by_grid(how: str) -> None:
     state = timm_state(cells=16)
     tall, wide = timm_vit((64, 32)), timm_vit((32, 64))
-    report = load_weights(tall, state, resampling=how)
-    load_weights(wide, state, resampling=how)
+    report = load_pretrained(tall, state, resampling=how)
+    load_pretrained(wide, state, resampling=how)
     assert report.resampled == ((4, 4), (8, 4))
     assert_close(
         tall.position_embedding.detach(), resample_positions(state["pos_embed"], (4, 4), (8, 4), how)
@@ -315,7 +314,7 @@ def test_positions_are_resampled_by_grid(how: str) -> None:
 def test_resampling_of_the_config_is_the_default() -> None:
     state = timm_state(cells=16)
     vit = timm_vit((64, 32), position_resampling="bilinear")
-    load_weights(vit, state)
+    load_pretrained(vit, state)
     assert_close(
         vit.position_embedding.detach(), resample_positions(state["pos_embed"], (4, 4), (8, 4), "bilinear")
     )
@@ -324,20 +323,20 @@ def test_resampling_of_the_config_is_the_default() -> None:
 def test_positions_of_a_grid_that_is_not_square_need_its_shape() -> None:
     state = timm_state(cells=8)
     with pytest.raises(ModelError, match=r"do not make a square grid; give source_grid"):
-        load_weights(timm_vit((32, 16)), state)
+        load_pretrained(timm_vit((32, 16)), state)
     with pytest.raises(ModelError, match="9 positions do not fit a grid of 2×3"):
-        load_weights(timm_vit((32, 16)), state, source_grid=(2, 3))
+        load_pretrained(timm_vit((32, 16)), state, source_grid=(2, 3))
     tall = timm_vit((32, 16))
-    assert load_weights(tall, state, source_grid=(4, 2)).resampled is None
+    assert load_pretrained(tall, state, source_grid=(4, 2)).resampled is None
     assert_close(tall.position_embedding.detach(), state["pos_embed"], atol=0, rtol=0)
-    assert load_weights(timm_vit((32, 16)), state, source_grid=(2, 4)).resampled == ((2, 4), (4, 2))
+    assert load_pretrained(timm_vit((32, 16)), state, source_grid=(2, 4)).resampled == ((2, 4), (4, 2))
 
 
 def test_class_token_without_position_gets_zeros() -> None:
     state = timm_state()
     state["pos_embed"] = state["pos_embed"][:, 1:]
     vit = timm_vit()
-    load_weights(vit, state, source_grid=(2, 2))
+    load_pretrained(vit, state, source_grid=(2, 2))
     assert_close(vit.position_embedding[:, 1:].detach(), state["pos_embed"])
     assert vit.position_embedding[:, 0].abs().max() == 0
 
@@ -348,8 +347,8 @@ def test_distilled_deit() -> None:
     state["head_dist.weight"] = torch.zeros(10, 64)
     vit = timm_vit()
     with pytest.raises(ModelError, match="dist_token"):
-        load_weights(vit, state)
-    report = load_weights(vit, state, allow_unexpected=["dist_token"])
+        load_pretrained(vit, state)
+    report = load_pretrained(vit, state, allow_unexpected=["dist_token"])
     assert report.unexpected == ("dist_token",)
     assert_close(vit.position_embedding[:, :1].detach(), state["pos_embed"][:, :1])
     assert_close(vit.position_embedding[:, 1:].detach(), state["pos_embed"][:, 2:])
@@ -366,9 +365,9 @@ def test_everything_that_does_not_fit_is_in_one_message() -> None:
     vit = timm_vit()
     before = parameters(vit)
     with pytest.raises(ModelError) as caught:
-        load_weights(vit, state, where="weights.pth")
+        load_pretrained(vit, state)
     text = str(caught.value)
-    assert text.startswith("weights.pth: weights of family 'timm' do not fit")
+    assert text.startswith("the weights given: weights of family 'timm' do not fit")
     assert "missing (2; allow_missing" in text
     assert "unexpected (2; allow_unexpected" in text
     assert "mismatched (1; allow_mismatched" in text
@@ -390,7 +389,7 @@ def test_each_kind_passes_when_allowed_by_name() -> None:
     }
     vit = timm_vit()
     kept = vit.blocks[0].mlp.fc1.weight.detach().clone()
-    report = load_weights(vit, state, **allow)
+    report = load_pretrained(vit, state, **allow)
     assert report.missing == ("final_norm.bias",)
     assert report.unexpected == ("surprise.one",)
     assert report.mismatched == ("blocks.0.mlp.fc1.weight",)
@@ -398,35 +397,35 @@ def test_each_kind_passes_when_allowed_by_name() -> None:
     assert_close(vit.final_norm.weight.detach(), state["norm.weight"])
     for kind in allow:
         with pytest.raises(ModelError):
-            load_weights(timm_vit(), state, **{**allow, kind: []})
+            load_pretrained(timm_vit(), state, **{**allow, kind: []})
 
 
 def test_weights_that_the_model_has_no_place_for_are_unexpected() -> None:
     vit = clip_vit()
     bare = ViT(small("clip_vit_b16", projection=None, pre_norm=False), SQUARE)
     with pytest.raises(ModelError) as caught:
-        load_weights(bare, full_clip_state())
+        load_pretrained(bare, full_clip_state())
     for key in ("visual.proj", "visual.ln_pre.weight", "visual.ln_pre.bias"):
         assert f"    {key}\n" in str(caught.value) + "\n"
-    load_weights(bare, full_clip_state(), allow_unexpected=["visual.proj", "visual.ln_pre.*"])
+    load_pretrained(bare, full_clip_state(), allow_unexpected=["visual.proj", "visual.ln_pre.*"])
     with pytest.raises(ModelError, match=r"missing \(1; .*\n    projection.weight"):
-        load_weights(vit, {k: v for k, v in clip_state().items() if k != "proj"})
+        load_pretrained(vit, {k: v for k, v in clip_state().items() if k != "proj"})
 
 
 def test_camera_embedding_keeps_its_start_but_never_loses_a_stored_one() -> None:
     vit = clip_vit(cameras=3)
     start = vit.camera_embedding.detach().clone()
-    assert load_weights(vit, clip_state()).missing == ("camera_embedding",)
+    assert load_pretrained(vit, clip_state()).missing == ("camera_embedding",)
     assert_close(vit.camera_embedding.detach(), start)
     stored = {**clip_state(), "cv_embed": torch.randn(3, 1, 64)}
-    load_weights(vit, stored)
+    load_pretrained(vit, stored)
     assert_close(vit.camera_embedding.detach(), stored["cv_embed"])
     with pytest.raises(
         ModelError, match=r"camera_embedding: \(3, 1, 64\) in the file, \(4, 1, 64\) in the model"
     ):
-        load_weights(clip_vit(cameras=4), stored)
+        load_pretrained(clip_vit(cameras=4), stored)
     with pytest.raises(ModelError, match=r"unexpected \(1; .*\n    cv_embed"):
-        load_weights(clip_vit(), stored)
+        load_pretrained(clip_vit(), stored)
 
 
 def test_half_of_a_joined_tensor_is_reported() -> None:
@@ -449,7 +448,7 @@ def test_half_of_a_joined_tensor_is_reported() -> None:
     partner = key.replace("k_proj", "q_proj").replace("key", "query")
     del state[key]
     with pytest.raises(ModelError) as caught:
-        load_weights(timm_vit(), state)
+        load_pretrained(timm_vit(), state)
     assert "    blocks.0.attn.qkv.weight\n" in str(caught.value)
     assert f"    {partner}\n" in str(caught.value)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from reference import vit as reference
-from slimreid.backbones.pretrained import load_pretrained, load_weights
+from slimreid.backbones.pretrained import load_pretrained
 from slimreid.backbones.vit import ViT, ViTOutput
 from support.vit import clip_state, small, timm_state
 
@@ -138,8 +138,8 @@ def test_names_in_memory_and_in_the_file_are_both_read(hugging_face: Any) -> Non
     """Newer transformers rename modules but not files."""
     _, config, model, _, folder = hugging_face
     first, second = ViT(config, SQUARE), ViT(config, SQUARE)
-    load_weights(first, model.state_dict())
-    load_weights(second, load_file(folder / "model.safetensors"))
+    load_pretrained(first, model.state_dict())
+    load_pretrained(second, load_file(folder / "model.safetensors"))
     for (name, a), (_, b) in zip(first.named_parameters(), second.named_parameters(), strict=True):
         assert_close(a, b, atol=0, rtol=0, msg=name)
 
@@ -152,7 +152,7 @@ def test_openai_clip_equals_plain_loops(stride: tuple[int, int]) -> None:
     state = clip_state(cells=grid[0] * grid[1])
     state["cv_embed"] = torch.randn(3, 1, 64)
     vit = ViT(config, size)
-    load_weights(vit, state, source_grid=grid)
+    load_pretrained(vit, state, source_grid=grid)
     images, cameras = torch.randn(2, 3, *size), torch.tensor([2, 0])
     with torch.no_grad():
         out = vit.eval()(images, cameras)
@@ -170,7 +170,7 @@ def test_timm_equals_plain_loops(stride: tuple[int, int]) -> None:
     state = timm_state(cells=grid[0] * grid[1])
     state["sie_embed"] = torch.randn(3, 1, 64)
     vit = ViT(config, size)
-    report = load_weights(vit, state, source_grid=grid)
+    report = load_pretrained(vit, state, source_grid=grid)
     assert report.extras == ("head.weight", "head.bias")
     images, cameras = torch.randn(2, 3, *size), torch.tensor([1, 2])
     with torch.no_grad():
@@ -190,7 +190,7 @@ def test_layer_scale_and_registers_under_timm_names() -> None:
     randomise(model)
     ours = small("dinov2_s14_reg", mlp_width=128)
     expected = ViT(ours, SQUARE)
-    load_weights(expected, model.state_dict())
+    load_pretrained(expected, model.state_dict())
     rename = {
         "class_token": "cls_token",
         "position_embedding": "pos_embed",
@@ -205,7 +205,7 @@ def test_layer_scale_and_registers_under_timm_names() -> None:
     }
     state["mask_token"] = torch.zeros(1, 64)
     vit = ViT(ours, SQUARE)
-    assert load_weights(vit, state).family == "timm"
+    assert load_pretrained(vit, state).family == "timm"
     images = torch.randn(2, 3, *SQUARE)
     assert_close(run(vit, images).patches, run(expected, images).patches, atol=0, rtol=0)
     with torch.no_grad():

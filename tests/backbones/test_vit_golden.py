@@ -10,7 +10,7 @@ import torch
 from torch.testing import assert_close
 
 from reference import vit as reference
-from slimreid.backbones.pretrained import convert_state_dict, infer_config, load_pretrained, load_weights
+from slimreid.backbones.pretrained import convert_state_dict, infer_config, load_pretrained
 from slimreid.backbones.vit import ViT
 from slimreid.config.backbones import vit_config
 from support.golden import load_golden
@@ -35,7 +35,7 @@ def demo_backbone(golden: dict[str, Any]) -> ViT:
     config = infer_config(convert_state_dict(tower).tensors, style)
     size = tuple(golden["image_size"])
     vit = ViT(config, size).eval()
-    load_weights(vit, tower, source_grid=config.grid(size))
+    load_pretrained(vit, tower, source_grid=config.grid(size))
     return vit
 
 

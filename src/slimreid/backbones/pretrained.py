@@ -32,7 +32,6 @@ __all__ = [
     "detect_family",
     "infer_config",
     "load_pretrained",
-    "load_weights",
     "read_weights",
     "unwrap_state_dict",
 ]
@@ -64,7 +63,7 @@ class LoadReport:
 
 def load_pretrained(
     vit: ViT,
-    source: str | Path,
+    source: str | Path | Mapping[str, Any],
     *,
     family: str | None = None,
     source_grid: tuple[int, int] | None = None,
@@ -73,42 +72,18 @@ def load_pretrained(
     allow_unexpected: Sequence[str] = (),
     allow_mismatched: Sequence[str] = (),
 ) -> LoadReport:
-    """Load weights from a file, folder or `hf://organisation/name[/file]` into `vit`, in place.
+    """Load weights from a file, folder, `hf://organisation/name[/file]` or state dict into `vit`, in place.
 
     `family` is detected unless given. Learned positions are resampled from `source_grid` (patches down,
     across; None = square, as in all public weights) by `resampling` (None = the model's own). Every
     key that is missing, unexpected or of another shape is refused in one `ModelError`, unless allowed by
     name or pattern (`blocks.11.*`): missing and mismatched by the model's name, unexpected by the file's.
-    """
-    return load_weights(
-        vit,
-        read_weights(source),
-        family=family,
-        source_grid=source_grid,
-        resampling=resampling,
-        allow_missing=allow_missing,
-        allow_unexpected=allow_unexpected,
-        allow_mismatched=allow_mismatched,
-        where=str(source),
-    )
-
-
-def load_weights(
-    vit: ViT,
-    state: Mapping[str, Any],
-    *,
-    family: str | None = None,
-    source_grid: tuple[int, int] | None = None,
-    resampling: str | None = None,
-    allow_missing: Sequence[str] = NOT_IN_PUBLIC_WEIGHTS,
-    allow_unexpected: Sequence[str] = (),
-    allow_mismatched: Sequence[str] = (),
-    where: str = "state dict",
-) -> LoadReport:
-    """`load_pretrained` from a state dict in memory; `where` names it in messages.
-
     Nothing is changed when something is refused.
     """
+    if isinstance(source, Mapping):
+        where, state = "the weights given", source
+    else:
+        where, state = str(source), read_weights(source)
     try:
         converted = convert_state_dict(state, family)
         tensors, resampled = _fit_positions(vit, converted, source_grid, resampling)

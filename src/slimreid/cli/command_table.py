@@ -7,58 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from slimreid.cli.options.data import (
-    CheckOptions,
-    ImportOptions,
-    PreviewOptions,
-    SheetOptions,
-    SimulateOptions,
-    SynthOptions,
-)
-from slimreid.cli.options.export import ExportOptions
-from slimreid.cli.options.gallery import (
-    AssignOptions,
-    CalibrateOptions,
-    ClusterOptions,
-    CopyOptions,
-    CreateOptions,
-    EnrolOptions,
-    GalleryCheckOptions,
-    GalleryExportOptions,
-    GalleryImportOptions,
-    GalleryListOptions,
-    GallerySearchOptions,
-    IdentifyOptions,
-    LogOptions,
-    MergeOptions,
-    ReembedOptions,
-    RemoveOptions,
-    RenameOptions,
-    RowsOptions,
-    SplitOptions,
-    UndoOptions,
-)
-from slimreid.cli.options.images import EmbedOptions, SearchOptions, ShowOptions
-from slimreid.cli.options.measuring import (
-    CompareOptions,
-    EvaluateOptions,
-    ListOptions,
-    ProfileOptions,
-    ReportOptions,
-    SummaryOptions,
-)
-from slimreid.cli.options.serving import (
-    ServeOptions,
-    TokenAddOptions,
-    TokenListOptions,
-    TokenRevokeOptions,
-)
-from slimreid.cli.options.training import (
-    AblateOptions,
-    ImportDemoOptions,
-    QuickstartOptions,
-    TrainOptions,
-)
+from slimreid.cli.options import data, export, gallery, images, measuring, serving, training
 
 
 @dataclass(frozen=True)
@@ -93,63 +42,83 @@ Entry: TypeAlias = Command | Group
 
 COMMANDS: Mapping[str, Entry] = {
     "quickstart": Command(
-        QuickstartOptions,
+        training.QuickstartOptions,
         "quickstart:quickstart",
         "Generate a small dataset, train and evaluate three models, and write a report.",
     ),
-    "train": Command(TrainOptions, "train:train", "Train a model, or continue a run."),
-    "evaluate": Command(EvaluateOptions, "evaluate:evaluate", "Evaluate retrieval with a trained model."),
+    "train": Command(training.TrainOptions, "train:train", "Train a model, or continue a run."),
+    "evaluate": Command(
+        measuring.EvaluateOptions, "evaluate:evaluate", "Evaluate retrieval with a trained model."
+    ),
     "embed": Command(
-        EmbedOptions, "embed:embed", "Compute features of all images of a dataset or folder into one file."
+        images.EmbedOptions,
+        "embed:embed",
+        "Compute features of all images of a dataset or folder into one file.",
     ),
     "search": Command(
-        SearchOptions, "search:search", "Find the samples of a folder that are most similar to given images."
+        images.SearchOptions,
+        "search:search",
+        "Find the samples of a folder that are most similar to given images.",
     ),
     "compare": Command(
-        CompareOptions,
+        measuring.CompareOptions,
         "compare:compare",
         "Compare trained models in one table; runs that differ only in the seed share a row.",
     ),
     "ablate": Command(
-        AblateOptions, "ablate:ablate", "Train every combination of some options with several seeds; compare."
+        training.AblateOptions,
+        "ablate:ablate",
+        "Train every combination of some options with several seeds; compare.",
     ),
     "report": Command(
-        ReportOptions, "compare:report", "Write one HTML page on trained models: metrics, curves, examples."
+        measuring.ReportOptions,
+        "compare:report",
+        "Write one HTML page on trained models: metrics, curves, examples.",
     ),
     "profile": Command(
-        ProfileOptions,
+        measuring.ProfileOptions,
         "profile:profile",
         "Measure parameters, GFLOPs, tokens per block, latency, throughput and memory.",
     ),
     "show": Command(
-        ShowOptions, "show:show", "Draw the patches a model kept in a sample, with --rank also its rank list."
+        images.ShowOptions,
+        "show:show",
+        "Draw the patches a model kept in a sample, with --rank also its rank list.",
     ),
     "export": Command(
-        ExportOptions,
+        export.ExportOptions,
         "export:export",
         "Export a trained model to ONNX, checked against the original; it runs without torch.",
     ),
     "import-demo": Command(
-        ImportDemoOptions, "train:import_demo", "Turn a DeMo config and checkpoint into a run."
+        training.ImportDemoOptions, "train:import_demo", "Turn a DeMo config and checkpoint into a run."
     ),
     "data": Group(
         "Generate, import, check and view datasets.",
         {
-            "synth": Command(SynthOptions, "data_images:synth", "Generate a synthetic rgb/nir/tir dataset."),
-            "import": Command(ImportOptions, "data:import_", "Read a dataset folder into a manifest."),
+            "synth": Command(
+                data.SynthOptions, "data_images:synth", "Generate a synthetic rgb/nir/tir dataset."
+            ),
+            "import": Command(data.ImportOptions, "data:import_", "Read a dataset folder into a manifest."),
             "check": Command(
-                CheckOptions, "data:check", "Check a manifest and its files; exit code 1 if there are errors."
+                data.CheckOptions,
+                "data:check",
+                "Check a manifest and its files; exit code 1 if there are errors.",
             ),
             "simulate": Command(
-                SimulateOptions, "data_images:simulate", "Simulate nir and tir images for an rgb dataset."
+                data.SimulateOptions,
+                "data_images:simulate",
+                "Simulate nir and tir images for an rgb dataset.",
             ),
             "sheet": Command(
-                SheetOptions,
+                data.SheetOptions,
                 "data_images:sheet",
                 "Draw a few identities, each from several cameras, in one picture.",
             ),
             "preview": Command(
-                PreviewOptions, "data_images:preview", "Draw training batches as the model will see them."
+                data.PreviewOptions,
+                "data_images:preview",
+                "Draw training batches as the model will see them.",
             ),
         },
     ),
@@ -157,62 +126,74 @@ COMMANDS: Mapping[str, Entry] = {
         "Enrol people or vehicles, search for them and say who a new sample shows.",
         {
             "create": Command(
-                CreateOptions, "gallery.making:create", "Make an empty gallery for the features of a model."
+                gallery.CreateOptions,
+                "gallery.making:create",
+                "Make an empty gallery for the features of a model.",
             ),
             "enrol": Command(
-                EnrolOptions,
+                gallery.EnrolOptions,
                 "gallery.making:enrol",
                 "Enrol a manifest, a folder per identity, or image files.",
             ),
             "search": Command(
-                GallerySearchOptions,
+                gallery.GallerySearchOptions,
                 "gallery.asking:search",
                 "Find the rows or identities most similar to given images.",
             ),
             "calibrate": Command(
-                CalibrateOptions,
+                gallery.CalibrateOptions,
                 "gallery.asking:calibrate",
                 "Find thresholds with a known rate of false positives.",
             ),
             "identify": Command(
-                IdentifyOptions,
+                gallery.IdentifyOptions,
                 "gallery.asking:identify",
                 "Say who images show: a name, not sure, or unknown.",
             ),
-            "list": Command(GalleryListOptions, "gallery.looking:list_", "List the identities."),
-            "show": Command(RowsOptions, "gallery.looking:show", "Show rows."),
+            "list": Command(gallery.GalleryListOptions, "gallery.looking:list_", "List the identities."),
+            "show": Command(gallery.RowsOptions, "gallery.looking:show", "Show rows."),
             "check": Command(
-                GalleryCheckOptions,
+                gallery.GalleryCheckOptions,
                 "gallery.looking:check",
                 "Check the store; list rows to look at (exit code 1 if any).",
             ),
-            "log": Command(LogOptions, "gallery.looking:log", "Show who changed and searched what."),
+            "log": Command(gallery.LogOptions, "gallery.looking:log", "Show who changed and searched what."),
             "remove": Command(
-                RemoveOptions, "gallery.changing:remove", "Take rows out, or erase them for good."
+                gallery.RemoveOptions, "gallery.changing:remove", "Take rows out, or erase them for good."
             ),
-            "rename": Command(RenameOptions, "gallery.changing:rename", "Give an identity another name."),
-            "merge": Command(MergeOptions, "gallery.changing:merge", "Make several identities one."),
+            "rename": Command(
+                gallery.RenameOptions, "gallery.changing:rename", "Give an identity another name."
+            ),
+            "merge": Command(gallery.MergeOptions, "gallery.changing:merge", "Make several identities one."),
             "split": Command(
-                SplitOptions, "gallery.changing:split", "Make rows of an identity an identity of their own."
+                gallery.SplitOptions,
+                "gallery.changing:split",
+                "Make rows of an identity an identity of their own.",
             ),
             "cluster": Command(
-                ClusterOptions, "gallery.changing:cluster", "Propose identities for rows that have none."
+                gallery.ClusterOptions,
+                "gallery.changing:cluster",
+                "Propose identities for rows that have none.",
             ),
             "assign": Command(
-                AssignOptions, "gallery.changing:assign", "Give rows the identities of a table."
+                gallery.AssignOptions, "gallery.changing:assign", "Give rows the identities of a table."
             ),
-            "undo": Command(UndoOptions, "gallery.changing:undo", "Undo the last changes."),
+            "undo": Command(gallery.UndoOptions, "gallery.changing:undo", "Undo the last changes."),
             "export": Command(
-                GalleryExportOptions, "gallery.moving:export", "Write everything into a Parquet file."
+                gallery.GalleryExportOptions, "gallery.moving:export", "Write everything into a Parquet file."
             ),
             "import": Command(
-                GalleryImportOptions, "gallery.moving:import_", "Take in the rows of Parquet files."
+                gallery.GalleryImportOptions, "gallery.moving:import_", "Take in the rows of Parquet files."
             ),
             "copy": Command(
-                CopyOptions, "gallery.moving:copy", "Copy into another file or server, checked row by row."
+                gallery.CopyOptions,
+                "gallery.moving:copy",
+                "Copy into another file or server, checked row by row.",
             ),
             "reembed": Command(
-                ReembedOptions, "gallery.making:reembed", "Compute all features anew with another model."
+                gallery.ReembedOptions,
+                "gallery.making:reembed",
+                "Compute all features anew with another model.",
             ),
         },
     ),
@@ -220,11 +201,11 @@ COMMANDS: Mapping[str, Entry] = {
         "List backbones and show what a model costs.",
         {
             "summary": Command(
-                SummaryOptions,
+                measuring.SummaryOptions,
                 "profile:summary",
                 "Show parameters, GFLOPs, tokens per stage and feature sizes.",
             ),
-            "list": Command(ListOptions, "profile:list_", "List the named backbones."),
+            "list": Command(measuring.ListOptions, "profile:list_", "List the named backbones."),
         },
     ),
     "serve": Group(
@@ -233,14 +214,16 @@ COMMANDS: Mapping[str, Entry] = {
             "token": Group(
                 "Tokens: who may use a service, and for what.",
                 {
-                    "add": Command(TokenAddOptions, "serve:add", "Make a token and show it, this once."),
-                    "list": Command(TokenListOptions, "serve:list_", "List the tokens."),
-                    "revoke": Command(TokenRevokeOptions, "serve:revoke", "Make a token invalid."),
+                    "add": Command(
+                        serving.TokenAddOptions, "serve:add", "Make a token and show it, this once."
+                    ),
+                    "list": Command(serving.TokenListOptions, "serve:list_", "List the tokens."),
+                    "revoke": Command(serving.TokenRevokeOptions, "serve:revoke", "Make a token invalid."),
                 },
             ),
         },
         own=Command(
-            ServeOptions,
+            serving.ServeOptions,
             "serve:serve",
             "Serve a gallery: a page to search it, an HTTP interface for programs. See also 'serve token'.",
         ),

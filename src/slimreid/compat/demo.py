@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from slimreid.backbones.pretrained import convert_state_dict, infer_config, load_weights
+from slimreid.backbones.pretrained import convert_state_dict, infer_config, load_pretrained
 from slimreid.backbones.vit import ViT
 from slimreid.backbones.weight_conversion import unwrap_state_dict
 from slimreid.backbones.weight_files import read_weights
@@ -71,7 +71,7 @@ def load_demo_checkpoint(
     backbone = ViT(config, size)
     if drop_cameras:
         tower = {key: value for key, value in tower.items() if key not in ("cv_embed", "sie_embed")}
-    load_weights(backbone, tower, source_grid=config.grid(size), where="the checkpoint's backbone")
+    load_pretrained(backbone, tower, source_grid=config.grid(size))
     names = [item.name for item in fields(ReIDOptions)]
     given = {name: values[f"model.{name}"] for name in names if f"model.{name}" in values}
     model = ReIDModel(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from slimreid.errors import DataError
+from slimreid.files import csv_text
 from slimreid.gallery.decisions.calibration import ANY, unsure_rate
 from slimreid.gallery.decisions.clustering import propose_identities
 from slimreid.gallery.embedder import presence
@@ -79,14 +81,12 @@ def _free_names(count: int, taken: dict[str, int]) -> list[str]:
 
 def table_text(proposal: Proposal) -> str:
     """A proposal as CSV: change the names, leave a cell empty for nobody, and give it to `assign`."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(_COLUMNS)
+    lines: list[Sequence[object]] = [_COLUMNS]
     for name, rows in proposal.rows.items():
         for row in rows:
             first = next(iter(row.files.values()), None)
-            writer.writerow([row.id, name, row.camera, first.path if first else ""])
-    return buffer.getvalue()
+            lines.append([row.id, name, row.camera, first.path if first else ""])
+    return csv_text(lines)
 
 
 def read_table(path: Path) -> dict[int, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +11,12 @@ from slimreid.evaluation.metrics.bootstrap import PairedDifference
 from slimreid.evaluation.reports.formatting import (
     NOTHING,
     interval_points,
+    markdown_table,
     points,
     signed_interval,
     signed_points,
 )
-from slimreid.files import write_text
+from slimreid.files import csv_text, write_text
 from slimreid.runs.comparison import Comparison, Row, Spread
 
 FIGURES = ("model", "seeds", "mAP", "95 % interval", "rank-1", "mINP", "Δ mAP", "Δ 95 %")
@@ -79,20 +78,14 @@ def caption(comparison: Comparison) -> list[str]:
 def to_markdown(comparison: Comparison) -> str:
     """A table and its caption."""
     columns = headings(comparison)
-    lines = ["| " + " | ".join(columns) + " |", "|---" + "|---:" * (len(columns) - 1) + "|"]
-    for row in comparison.rows:
-        lines.append("| " + " | ".join(text.replace("|", "\\|") for text in cells(row, columns)) + " |")
-    return "\n".join([*lines, "", "\n".join(caption(comparison))]) + "\n"
+    table = markdown_table(columns, [cells(row, columns) for row in comparison.rows])
+    return "\n".join([table, *caption(comparison)]) + "\n"
 
 
 def to_csv(comparison: Comparison) -> str:
     """One row per model, figures 0 to 1."""
     rows = [_plain_row(row) for row in comparison.rows]
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()
+    return csv_text([list(rows[0]), *(row.values() for row in rows)])
 
 
 def _plain_row(row: Row) -> dict[str, object]:

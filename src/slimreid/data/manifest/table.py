@@ -10,7 +10,7 @@ from pathlib import Path
 from slimreid.data.manifest.rows import MANIFEST_NAME, PROTOCOLS, REQUIRED, Columns, Manifest, Sample
 from slimreid.data.problems import Problem
 from slimreid.errors import DataError
-from slimreid.files import open_regular, write_new
+from slimreid.files import csv_text, open_regular, write_new
 
 MAX_BYTES = 1 << 30
 """Larger tables are refused: the largest datasets of the field take a hundredth of it."""
@@ -126,9 +126,8 @@ def format_manifest(manifest: Manifest) -> str:
     for name in manifest.modalities:
         header += [name, *[f"{name}_box"] * (name in with_box), *[f"{name}_window"] * (name in with_window)]
     header += [*["protocol"] * (manifest.protocol != "camera"), *["origin"] * bool(manifest.origin), *extras]
-    buffer = io.StringIO(newline="")
-    writer = csv.DictWriter(buffer, header, restval="", lineterminator="\n")
-    writer.writeheader()
+    constants = {"protocol": manifest.protocol, "origin": manifest.origin}
+    rows = [header]
     for sample in manifest.samples:
         cells = {
             "split": sample.split,
@@ -143,7 +142,6 @@ def format_manifest(manifest: Manifest) -> str:
                 cells[f"{name}_box"] = " ".join(map(str, image.box))
             if image.window:
                 cells[f"{name}_window"] = " ".join(f"{v:.10g}" for v in image.window)
-        constants = {"protocol": manifest.protocol, "origin": manifest.origin}
-        cells |= {name: value for name, value in constants.items() if name in header}
-        writer.writerow(cells)
-    return buffer.getvalue()
+        cells |= constants
+        rows.append([cells.get(name, "") for name in header])
+    return csv_text(rows)

@@ -1,8 +1,9 @@
-"""Shares of 1 as text in points of 100, one way for all tables and pages."""
+"""Figures as text, one way for all tables and pages: shares of 1 in points of 100, tables in Markdown."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,17 @@ from slimreid.evaluation.metrics.bootstrap import Interval
 
 NOTHING = "–"
 """Where there is no figure."""
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown, the first column to the left and the others to the right; ends with a new line."""
+    head, *body = (f"| {' | '.join(map(escaped, cells))} |\n" for cells in (columns, *rows))
+    return "".join([head, f"|---{'|---:' * (len(columns) - 1)}|\n", *body])
+
+
+def escaped(text: str) -> str:
+    """A text as a cell or heading in Markdown."""
+    return text.strip().replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
 
 
 def points(share: float) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -15,11 +13,11 @@ from slimreid.evaluation.metrics.bootstrap import Interval
 from slimreid.evaluation.metrics.camera_pairs import CameraPairs
 from slimreid.evaluation.metrics.result import RetrievalResult
 from slimreid.evaluation.reports.evaluate import JSON_NAME, Evaluation
-from slimreid.evaluation.reports.formatting import NOTHING, points, points_range
+from slimreid.evaluation.reports.formatting import NOTHING, escaped, markdown_table, points, points_range
 from slimreid.evaluation.reports.missing import Floats, MissingMatrix, MixedGallery
 from slimreid.evaluation.reports.records import dump
 from slimreid.evaluation.reports.thresholds import ThresholdRates
-from slimreid.files import write_text
+from slimreid.files import csv_text, write_text
 from slimreid.inference.kinds import Subset
 from slimreid.modalities import subset_name
 
@@ -193,37 +191,30 @@ def threshold_text(threshold: float) -> str:
 
 def to_markdown(evaluation: Evaluation) -> str:
     """The whole evaluation as a page; shares in points of 100."""
-    lines = [f"# Evaluation on {_escaped(evaluation.dataset)}", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {_escaped(text)} |" for name, text in facts(evaluation)]
+    parts = [f"# Evaluation on {escaped(evaluation.dataset)}\n", _facts_table(evaluation)]
     for sheet in sheets(evaluation):
-        lines += ["", f"## {_escaped(_capital(sheet.title))}", ""]
-        lines += [
-            f"| {' | '.join(map(_escaped, sheet.columns))} |",
-            f"|---|{'---:|' * (len(sheet.columns) - 1)}",
-        ]
-        lines += [f"| {' | '.join(map(_escaped, row))} |" for row in sheet.rows]
-    lines += ["", "Shares in points of 100. Intervals: 95 %, bootstrap over identities."]
-    return "\n".join(lines) + "\n"
+        parts += [f"## {escaped(_capital(sheet.title))}\n", markdown_table(sheet.columns, sheet.rows)]
+    parts.append("Shares in points of 100. Intervals: 95 %, bootstrap over identities.\n")
+    return "\n".join(parts)
+
+
+def _facts_table(evaluation: Evaluation) -> str:
+    rows = [f"| {name} | {escaped(text)} |\n" for name, text in facts(evaluation)]
+    return "".join(["| | |\n|---|---|\n", *rows])
 
 
 def _capital(title: str) -> str:
     return title if title.startswith("mAP") else title[0].upper() + title[1:]
 
 
-def _escaped(text: str) -> str:
-    return text.strip().replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
-
-
 def to_csv(evaluation: Evaluation) -> str:
     """All figures in long form, one per row, with what they are of; shares are 0 to 1, empty = none."""
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow((*_CONSTANT, *_VARYING))
-    constant = tuple(getattr(evaluation, name) for name in _CONSTANT)
-    for row in _long(evaluation):
-        *names, value = row
-        writer.writerow((*constant, *names, "" if isinstance(value, float) and np.isnan(value) else value))
-    return buffer.getvalue()
+    constant = [getattr(evaluation, name) for name in _CONSTANT]
+    rows = (
+        [*constant, *names, None if isinstance(value, float) and np.isnan(value) else value]
+        for *names, value in _long(evaluation)
+    )
+    return csv_text([[*_CONSTANT, *_VARYING], *rows])
 
 
 Long = tuple[str, str, str, str, str, float | int]
