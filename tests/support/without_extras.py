@@ -1,4 +1,4 @@
-"""A process in which no extra of the package is installed: every import of one is refused."""
+"""A process in which no extra of the package is installed, or one is not: every import of it is refused."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+from slimreid.extras import EXTRA_OF
 
 REFUSE = """
 import sys
@@ -24,6 +26,15 @@ CLI = REFUSE + "from slimreid.cli.app import main\nsys.exit(main(sys.argv[1:]))\
 def run_code(code: str, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run Python code without extras, with `words` in sys.argv."""
     return _run(REFUSE + code, words, cwd)
+
+
+def run_without_torch(code: str, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run Python code with all extras but `train`; what the extra `gallery` brings too is there."""
+    brought = ("scipy", "sklearn")
+    gone = [name for name, extra in EXTRA_OF.items() if extra == "train" and name not in brought]
+    return _run(
+        REFUSE.replace("from slimreid.extras import EXTRA_OF", f"EXTRA_OF = {gone}") + code, words, cwd
+    )
 
 
 def run_command(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -83,6 +83,11 @@ class ExportedModel(LoadedModel):
                 found[kind][rows] = part[kind]
         return found
 
+    @property
+    def reduces_tokens(self) -> bool:
+        """Whether it drops patches, and its graphs tell which."""
+        return bool(self.exported.stages)
+
     def kept_patches(self, batch: ImageBatch) -> Ints:
         """Numbers (B, M, K) of the patches that the last stage of token reduction kept."""
         cameras, last = self._known_cameras(batch), self.exported.stages[-1]

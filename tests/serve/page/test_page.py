@@ -3,132 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
-from slimreid.gallery.gallery import Gallery
-from slimreid.inference.load import LoadedModel
-from slimreid.serve.settings import state_folder
-from slimreid.serve.tokens import TokenFile
-from support.browser import PHONE, open_chromium, watch
-from support.models import write_random_model
-from support.page_service import fill, serve
-from support.runs import NAMES, write_set
+from support.browser import PHONE
+from support.page_visit import LATIN, rows_of
 
 pytestmark = pytest.mark.browser
 
-WIDE = {"width": 1300, "height": 900}
 VIEWS = ("search", "identities", "clusters", "log", "calibration", "service")
 REFUSED = "Failed to load resource"
 """The browser's own remark on an answer that is an error."""
 SAME, OTHER = "0_1_0", "9_1_0"
 """An image that is enrolled, as id0; one of somebody who is not."""
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("page")
-    write_set(folder / "set")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def model(folder: Path) -> LoadedModel:
-    (folder / "model").mkdir()
-    return write_random_model(folder / "model", folder / "set" / "manifest.csv")
-
-
-@pytest.fixture(scope="module")
-def url(folder: Path, model: LoadedModel) -> Iterator[str]:
-    """A service without tokens, with a calibrated gallery of five identities."""
-    fill(folder / "station.gallery", model, folder / "set" / "manifest.csv")
-    with serve(folder / "station.gallery", model) as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_chromium() as browser:
-        yield browser
-
-
-@dataclass
-class Visit:
-    """A page that was opened, and what goes with it."""
-
-    page: Any
-    folder: Path
-    complaints: list[str]
-    url: str
-
-    def go(self, view: str) -> None:
-        self.page.goto(f"{self.url}#{view}")
-        self.page.wait_for_selector("main:not(:has(.working)) h1")
-
-    def file(self, name: str, modality: str) -> str:
-        return str(self.folder / "set" / modality / f"{name}.png")
-
-    def put(self, name: str, *, shot: int = 0, modalities: tuple[str, ...] = NAMES) -> None:
-        """Choose images for the slots of a shot and wait for the answer."""
-        for modality in modalities:
-            slot = f'[data-shot="{shot}"][data-modality="{modality}"] input'
-            with self.page.expect_response("**/v1/identify"):
-                self.page.set_input_files(slot, self.file(name, modality))
-        self.page.wait_for_selector(".answer:not([aria-busy])")
-
-    def text(self, selector: str) -> str:
-        return " ".join(self.page.inner_text(selector).split())
-
-    def texts(self, selector: str) -> list[str]:
-        return [" ".join(text.split()) for text in self.page.locator(selector).all_inner_texts()]
-
-    def click(self, name: str, role: str = "button") -> None:
-        self.page.get_by_role(role, name=name, exact=True).first.click()
-
-    def judge(self) -> None:
-        """Let axe look at the page as it is, and at whether it is wider than the screen."""
-        from axe_playwright_python.sync_playwright import Axe
-
-        found = Axe().run(self.page, options={"resultTypes": ["violations"]})
-        assert found.violations_count == 0, found.generate_report()
-        assert self.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-@pytest.fixture
-def visit(browser: Any, folder: Path, url: str) -> Iterator[Callable[..., Any]]:
-    """Opens the page in a context of its own: `with visit(...) as it`."""
-
-    @contextmanager
-    def opened(address: str = "", *, allowed: str | None = None, **options: Any) -> Iterator[Visit]:
-        options = {"viewport": WIDE, "locale": "en-GB", "reduced_motion": "reduce", **options}
-        context = browser.new_context(**options)
-        context.set_default_timeout(10_000)
-        page = context.new_page()
-        asked: list[str] = []
-        page.on("request", lambda request: asked.append(request.url))
-        it = Visit(page, folder, watch(page), address or url)
-        page.goto(it.url)
-        page.wait_for_selector("main:not(:has(.working)) h1")
-        yield it
-        own = urlsplit(it.url).netloc
-        assert {urlsplit(address).netloc for address in asked if not address.startswith("blob:")} == {own}
-        assert [text for text in it.complaints if allowed is None or allowed not in text] == []
-        context.close()
-
-    return opened
-
-
-def rows_of(url: str, identity: str) -> list[int]:
-    """Rows of an identity, as the service says."""
-    answer = httpx.get(f"{url}v1/rows", params={"identity": identity}).json()
-    return [row["id"] for row in answer["rows"]]
 
 
 def test_images_are_answered_at_once_with_a_decision_and_ranked_matches(visit):
@@ -385,17 +276,6 @@ def test_the_calibration_is_a_curve_with_the_threshold_and_the_service_says_how_
         it.judge()
 
 
-@pytest.fixture(scope="module")
-def guarded(folder: Path, model: LoadedModel) -> Iterator[tuple[str, dict[str, str]]]:
-    """A service of an empty gallery that asks for tokens; role -> token."""
-    place = folder / "guarded.gallery"
-    Gallery.create(place, model).close()
-    tokens = TokenFile(state_folder(str(place)) / "tokens.json")
-    secrets = {role: tokens.add(f"{role} of the tests", role) for role in ("viewer", "admin")}
-    with serve(place, model) as address:
-        yield address, secrets
-
-
 def test_a_token_opens_the_page_and_viewers_cannot_change_anything(visit, guarded):
     address, secrets = guarded
     with visit(address, allowed=REFUSED, viewport=PHONE) as it:
@@ -413,6 +293,8 @@ def test_a_token_opens_the_page_and_viewers_cannot_change_anything(visit, guarde
         it.put(OTHER, modalities=("rgb",))
         assert it.page.get_by_role("button", name="Enrol").count() == 0
         it.judge()
+        it.go("enrol")
+        assert it.text(".panel h2") == "Your role does not allow this."
         it.go("calibration")
         assert it.page.get_by_role("button", name="Calibrate now").count() == 0
         it.judge()
@@ -547,21 +429,6 @@ def test_dark_and_light_on_a_phone(visit, scheme):
         assert it.page.evaluate(background) == other
 
 
-LATIN = """() => {
-  const found = [];
-  const latin = (text) => /[A-Za-z]{2,}/.test(text ?? "");
-  const shown = (node) => !node.closest('[translate="no"], script, style, noscript');
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode())
-    if (latin(walker.currentNode.data) && shown(walker.currentNode.parentElement)) found.push(walker.currentNode.data);
-  for (const node of document.querySelectorAll("[aria-label], [alt], [title], [placeholder]"))
-    for (const name of ["aria-label", "alt", "title", "placeholder"])
-      if (shown(node) && latin(node.getAttribute(name))) found.push(node.getAttribute(name));
-  return found;
-}"""
-"""Text with a Latin word that is not marked as data."""
-
-
 def test_in_chinese_nothing_is_left_in_english(visit):
     with visit(viewport=PHONE, locale="zh-CN") as it:
         assert it.page.get_attribute("html", "lang") == "zh-CN"
@@ -577,7 +444,7 @@ def test_in_chinese_nothing_is_left_in_english(visit):
         it.page.locator(".compare").first.click()
         assert it.page.evaluate(LATIN) == []
         it.page.keyboard.press("Escape")
-        for view in (*VIEWS[1:], "identity/id0"):
+        for view in (*VIEWS[1:], "identity/id0", "enrol"):
             it.go(view)
             assert it.page.evaluate(LATIN) == [], view
         it.page.get_by_label("语言").select_option("en")

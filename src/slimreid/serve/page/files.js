@@ -113,5 +113,5 @@ export const groupSamples = (items, modalities, usual, most) => {
       samples.set(key, { key, identity, group: others.length ? [identity, ...others].join("/") : "", images: { [name]: item } });
     }
   }
-  return { samples: [...samples.values()], leftOut };
+  return { samples: [...samples.values()].sort((a, b) => (a.key < b.key ? -1 : 1)), leftOut };
 };

@@ -112,7 +112,7 @@ def _model(service: Service) -> schemas.ModelState:
         dimension=info.dimension,
         modalities=list(info.modalities),
         engine=kinds.get(type(model).__name__, "other"),  # type: ignore[arg-type]
-        precision=str(getattr(model, "precision", "unknown")),
+        precision=str(getattr(model, "precision", "unknown")).removeprefix("onnx "),
         patches=can_show_patches(model),
     )
 

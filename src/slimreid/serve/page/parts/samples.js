@@ -1,7 +1,6 @@
 // Samples that are about to be enrolled, as cards.
 
 import { data, el } from "../dom.js";
-import { t } from "../i18n.js";
 import { modalities } from "../state.js";
 import { identityName, modalityText } from "./names.js";
 import { absent, filePicture } from "./pictures.js";
@@ -10,7 +9,7 @@ import { absent, filePicture } from "./pictures.js";
 const picture = (item, name) => {
   const box = el("div", { class: "crop" });
   item.open().then(
-    (file) => box.replaceChildren(filePicture(file, t("picture.file", { modality: modalityText(name), file: file.name }))),
+    (file) => box.replaceChildren(filePicture(file, modalityText(name))),
     () => box.replaceChildren(absent()),
   );
   return box;

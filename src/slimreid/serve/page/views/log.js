@@ -22,12 +22,15 @@ const details = (entry) =>
     return [el("span", { class: "detail" }, el("span", { class: "faint" }, translated(`detail.${key}`, key), ": "), data(text), rest)];
   });
 
+/** What the number of an entry counts: rows, those a search found, or queries that were known. */
+const count = ({ operation, count: n }) => t({ identify: "log.known", search: "matches.title" }[operation] ?? "rows", { n });
+
 const line = (entry) =>
   el("li", { class: entry.undone_by !== null ? "undone" : null },
     el("span", { class: "number" }, number(entry.id)),
     el("span", {}, el("b", {}, translated(`operation.${entry.operation}`, entry.operation)),
       entry.undone_by !== null && [" ", el("span", { class: "chip" }, t("log.undone", { entry: entry.undone_by }))]),
-    el("span", {}, t("rows", { n: entry.count })),
+    el("span", {}, count(entry)),
     el("span", {}, moment(entry.time)),
     el("span", {}, el("span", { class: "spoken" }, t("log.by"), " "), data(entry.by)),
     el("span", { class: "details" }, details(entry)));

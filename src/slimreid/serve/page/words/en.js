@@ -97,7 +97,6 @@ export default {
   "slot.remove": "Remove: {what}",
   "picture.query": "Query, {modality}, shot {n}",
   "picture.row": "Row {row}, {modality}",
-  "picture.file": "{file}, {modality}",
   "patches.show": "Kept patches",
   "patches.kept": "{n} of {all} patches kept",
 
@@ -267,6 +266,7 @@ export default {
   "log.empty": "Nothing has happened yet.",
   "log.by": "By",
   "log.more": { one: "and {n} more", other: "and {n} more" },
+  "log.known": "{n} known",
   "log.undone": "undone by {entry}",
   "operation.create": "created",
   "operation.enrol": "enrolled",

@@ -1,0 +1,115 @@
+"""How the service is, who is asking, and what went wrong."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from slimreid.serve.schemas.fields import Given
+from slimreid.serve.settings import Role
+
+
+class Problem(BaseModel):
+    """RFC 9457: what went wrong."""
+
+    type: str = Field(examples=["urn:slimreid:error:GalleryError"])
+    name: str = Field(examples=["GalleryError"])
+    """The name of the error, as in Python and on the command line."""
+    title: str
+    """What kind of error it is, in words."""
+    status: int
+    detail: str = Field(examples=["there is no identity '0431'; did you mean '0413'?"])
+    """This case, and the cure; what the command line would print."""
+    instance: str
+    """Number of the request, as in the log of the service."""
+    errors: list[dict[str, str]] | None = None
+    """For 422: {"field": ..., "message": ...} for each field that is wrong."""
+
+
+class Health(BaseModel):
+    """Whether the service is well."""
+
+    status: Literal["ok", "starting", "stopping"]
+
+
+class Login(Given):
+    """A token, as `slimreid serve token add` showed it once."""
+
+    token: str = Field(min_length=1, max_length=200)
+
+
+class Session(BaseModel):
+    """Who is asking."""
+
+    login: bool
+    """Whether tokens are in use; False on a loopback service without tokens, where everyone is admin."""
+    name: str | None
+    """Of the token; None where one must log in first."""
+    role: Role | None
+
+
+class ModelState(BaseModel):
+    """The model behind the gallery."""
+
+    name: str
+    fingerprint: str
+    feature: str = Field(examples=["both"])
+    dimension: int
+    modalities: list[str] = Field(examples=[["rgb", "nir", "tir"]])
+    engine: Literal["torch", "onnxruntime", "other"]
+    precision: str = Field(examples=["int8"])
+    patches: bool
+    """Whether it can say which patches it kept."""
+
+
+class Limits(BaseModel):
+    """What a request may hold."""
+
+    body_bytes: int
+    images: int
+    """Per request."""
+    pixels: int
+    """Per image."""
+    seconds: float
+    """Per request."""
+
+
+class Load(BaseModel):
+    """How busy the service is."""
+
+    queued: int
+    """Samples that wait to be embedded."""
+    capacity: int
+    """Samples that may wait; beyond that requests are refused with 503."""
+    requests: int
+    """Requests under way."""
+    embedded: int
+    """Samples since the start."""
+    refused: int
+    """Requests refused for being too many since the start."""
+
+
+class CalibrationState(BaseModel):
+    """Whether the gallery can decide."""
+
+    state: Literal["none", "ok", "void", "outgrown"]
+    reason: str
+    rates: list[float]
+    """That can be chosen."""
+
+
+class Status(BaseModel):
+    """State of the service."""
+
+    version: str
+    gallery: str
+    rows: int
+    identities: int
+    unknown: int
+    """Rows without identity."""
+    uptime: float
+    model: ModelState
+    calibration: CalibrationState
+    limits: Limits
+    load: Load
