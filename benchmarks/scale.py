@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from slimreid.cli.console import console, table
 from slimreid.exporting.export import export
 from slimreid.files import write_text
 from slimreid.inference.embedding_sets.tables import ROWS_FOLDER, parquet_files
@@ -45,6 +44,9 @@ def slimreid(*words: object) -> list[str]:
 
 def make_model(world: Path, folder: Path, backbone: str) -> Path:
     """A model of one epoch, exported: what it has learned does not matter here."""
+    exported = folder / f"model-{backbone}"
+    if exported.is_dir():
+        return exported
     options = [
         f"--model.backbone={backbone}",
         "--train.epochs=1",
@@ -53,8 +55,8 @@ def make_model(world: Path, folder: Path, backbone: str) -> Path:
     ]
     words = slimreid("train", "--config", "synthetic/sdtps", "--out", folder / f"run-{backbone}", *options)
     subprocess.run(words, check=True, capture_output=True)
-    export(folder / f"run-{backbone}", folder / f"model-{backbone}", force=True)
-    return folder / f"model-{backbone}"
+    export(folder / f"run-{backbone}", exported, force=True)
+    return exported
 
 
 def repeat_rows(manifest: Path, rows: int) -> Path:
@@ -196,11 +198,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--backbones", nargs="+", default=["nano", "vit_tiny"])
     parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument(
+        "--folder", type=Path, help="keep world and models here, and use those that are there"
+    )
+    parser.add_argument("--out", type=Path, help="JSON to write")
     args = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="slimreid-scale-"))
-    subprocess.run(slimreid("data", "synth", folder / "world"), check=True, capture_output=True)
-    results = []
+    folder = args.folder or Path(tempfile.mkdtemp(prefix="slimreid-scale-"))
+    if not (folder / "world").is_dir():
+        subprocess.run(slimreid("data", "synth", folder / "world"), check=True, capture_output=True)
+    results: list[dict[str, Any]] = []
     for backbone in args.backbones:
         model = make_model(folder / "world", folder, backbone)
         for rows in (args.rows // 4, args.rows):
@@ -211,29 +217,18 @@ def main() -> None:
                     shutil.rmtree(out, ignore_errors=True)
                     found = run(embed_words(manifest, model, out, engine), out)
                     results.append({"backbone": backbone, "repeat": repeat, **found})
-        kills = killed_three_times(manifest, model, folder / f"{backbone}-killed", args.rows)
-        wrong, largest = difference(folder / f"{backbone}-{args.rows}-local", folder / f"{backbone}-killed")
-        console.print(f"{backbone}: {kills} kills, {wrong} rows wrong, features within {largest:.1e}")
-    names = ("backbone", "rows", "engine", "rows/s after start", "rows/s", "processor s", "peak MB")
-    console.print(
-        table(
-            names,
-            [
-                (
-                    r["backbone"],
-                    r["rows"],
-                    r["engine"],
-                    *(f"{r[key]:,.1f}" for key in (*RATES, *COSTS)),
-                )
-                for r in results
-            ],
-        )
-    )
-    for backbone in args.backbones:
-        console.print(verdict(results, backbone, args.rows))
-    if args.out:
-        write_text(args.out, json.dumps(results, indent=1) + "\n")
-    shutil.rmtree(folder)
+                    figures = ", ".join(f"{name} {found[name]:,.1f}" for name in (*RATES, *COSTS))
+                    print(f"{backbone}, {rows:,} rows, {engine}: {figures}", flush=True)
+                    if args.out:
+                        write_text(args.out, json.dumps(results, indent=1) + "\n")
+        print(verdict(results, backbone, args.rows), flush=True)
+        killed = folder / f"{backbone}-killed"
+        shutil.rmtree(killed, ignore_errors=True)
+        kills = killed_three_times(manifest, model, killed, args.rows)
+        wrong, largest = difference(folder / f"{backbone}-{args.rows}-local", killed)
+        print(f"{backbone}: {kills} kills, {wrong} rows wrong, features within {largest:.1e}", flush=True)
+    if not args.folder:
+        shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Images from elsewhere: an HTTP server on the loopback, and a bucket that stands in for S3."""
 
 import threading
+import time
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
@@ -13,6 +14,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry, known_implementations
 
 import slimreid
+from slimreid.bulk.embedder import FETCHERS, READERS
 from slimreid.data.manifest import find_manifest
 from support.bulk import assert_same_rows, read_rows, write_bulk_set
 
@@ -28,16 +30,26 @@ def work(tmp_path_factory):
     return model, manifest, read_rows(folder / "out")
 
 
+class SlowServer(SimpleHTTPRequestHandler):
+    """Counts how many requests wait for it at once."""
+
+    waiting, most = 0, 0
+
+    def do_GET(self):
+        SlowServer.waiting += 1
+        SlowServer.most = max(SlowServer.most, SlowServer.waiting)
+        time.sleep(0.02)
+        super().do_GET()
+        SlowServer.waiting -= 1
+
+    def log_message(self, *_):
+        pass
+
+
 @pytest.fixture
 def server(work):
     """The address of a web server that has the images."""
-
-    class Handler(SimpleHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
-
-    handler = partial(Handler, directory=str(work[1].parent))
-    made = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    made = ThreadingHTTPServer(("127.0.0.1", 0), partial(SlowServer, directory=str(work[1].parent)))
     threading.Thread(target=made.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{made.server_address[1]}"
     made.shutdown()
@@ -97,6 +109,12 @@ def test_addresses_give_the_rows_of_files(work, kind, request, tmp_path):
     assert_same_rows(comparable(found), comparable(work[2]))
     assert [n for n, row in found.items() if row["status"] != "ok"] == [7]
     assert "nowhere" in found[7]["error"], "the object that is not there is named"
+
+
+def test_many_images_are_fetched_at_once(work, server, tmp_path):
+    SlowServer.most = 0
+    embed_addresses(work, server, tmp_path / "out")
+    assert READERS < SlowServer.most <= FETCHERS
 
 
 def test_what_cannot_be_fetched_is_a_row_with_a_status(work, server, bucket, tmp_path, monkeypatch):

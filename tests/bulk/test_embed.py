@@ -10,14 +10,16 @@ import pytest
 
 import slimreid
 from slimreid.bulk.embed import EmbedChoices
+from slimreid.bulk.embedder import Embedding, RowEmbedder
 from slimreid.bulk.images import fetch
 from slimreid.bulk.manifest import seconds
 from slimreid.bulk.summary import check_complete, drop_repeats, mend
 from slimreid.cli.app import main
 from slimreid.errors import ConfigError, DataError
 from slimreid.inference.embedding_files import read_embeddings
-from slimreid.inference.embedding_sets.tables import embedding_rows, parquet_files
+from slimreid.inference.embedding_sets.tables import IMAGE_ROWS, embedding_rows, parquet_files
 from support.bulk import assert_same_rows, read_rows, write_bulk_set
+from support.runs import make_config, write_random_model
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,23 @@ def test_features_are_those_of_the_file(bulk, tmp_path):
     expected = read_embeddings(tmp_path / "f.safetensors").features
     found = [row["feature"] for row in read_rows(out).values() if row["status"] == "ok"]
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+def test_torch_runs_a_model_where_a_device_asks_for_it(bulk, tmp_path):
+    """By this process, and as an actor of Ray does it, which loads the model by itself."""
+    _, manifest, _, _ = bulk
+    model = write_random_model(tmp_path / "run", make_config(manifest.with_name("manifest.csv")))
+    words = ["embed", str(manifest), "--model", str(model), "--split", "query", "--device", "cpu"]
+    assert main([*words, "--out", str(tmp_path / "f.safetensors"), "--skip-broken"]) == 0
+    assert main([*words, "--out", str(tmp_path / "out")]) == 0
+    expected = read_embeddings(tmp_path / "f.safetensors").features
+    found = read_rows(tmp_path / "out")
+    np.testing.assert_allclose([row["feature"] for row in found.values()], expected, rtol=0, atol=1e-5)
+    table = pq.read_table(parquet_files(tmp_path / "out" / "rows")[0])
+    names = ("rgb", "nir", "tir")
+    actor = RowEmbedder(Embedding(str(model), "both", names, cameras=False, batch=7, device="cpu"))
+    again = actor(table.select(IMAGE_ROWS.names)).to_pylist()
+    np.testing.assert_allclose([row["feature"] for row in again], expected[: len(again)], rtol=0, atol=1e-5)
 
 
 def test_a_parquet_manifest_and_addresses_give_the_same(bulk, tmp_path):

@@ -14,7 +14,7 @@ from ray.cluster_utils import Cluster
 
 import slimreid
 from slimreid.bulk.pool import Pool
-from slimreid.bulk.ray_engine import check_version
+from slimreid.bulk.ray_engine import check_version, connected
 from slimreid.errors import ConfigError, DataError
 from slimreid.inference.embedding_sets.tables import parquet_files
 from support.bulk import assert_same_rows, read_rows, write_bulk_set
@@ -26,7 +26,7 @@ QUICK_TO_NOTICE = {
     "health_check_period_ms": 500,
     "health_check_failure_threshold": 3,
 }
-LONGEST = 120.0
+LONGEST = 300.0
 """Seconds that anything here may take."""
 
 
@@ -145,6 +145,17 @@ def test_pools_and_models_that_cannot_be_used_are_named(work, cluster, tmp_path)
     (tmp_path / "run").mkdir()
     with pytest.raises(ConfigError, match="not an exported model; make one with 'slimreid export'"):
         slimreid.embed_dataset(manifest, tmp_path / "run", tmp_path / "b", engine="ray")
+
+
+def test_a_cluster_that_cannot_be_reached_is_named(monkeypatch):
+    def init(address, **_):
+        raise ConnectionError(f"Failed to connect to {address}\nand so on")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    refused = pytest.raises(ConfigError, match=r"no Ray at far:6379 .Failed to connect to far:6379.; give")
+    with refused, connected(Pool(address="far:6379")):
+        raise AssertionError("it is not connected")
 
 
 def test_old_versions_are_refused_by_name():

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from slimreid.bulk.images import read_pixels
+from slimreid.bulk.images import is_url, read_pixels
 from slimreid.data.image_batch import join_samples
 from slimreid.data.images.resize import resize
 from slimreid.data.images.values import Floats, check_aligned, normalise
@@ -19,6 +19,9 @@ from slimreid.inference.embedding_sets.tables import Embedded, Status, images_fr
 from slimreid.inference.kinds import join_branches
 from slimreid.inference.load import load
 from slimreid.inference.loaded_model import LoadedModel
+
+READERS, FETCHERS = 2, 16
+"""Threads that read the next images while the model works: from files; from elsewhere, where most wait."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,6 @@ class Embedding:
     device: str | None = "cpu"
     threads: int | None = None
     """Threads of an exported model; None = as `OMP_NUM_THREADS` says, else all cores."""
-    readers: int = 2
-    """Threads that read the next images while the model works."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class RowEmbedder:
             loaded = load(embedding.model, embedding.device, embedding.threads)
         self.loaded = loaded
         self._camera = {name: i for i, name in enumerate(loaded.cameras)} if embedding.cameras else {}
-        self._pool = ThreadPoolExecutor(embedding.readers, thread_name_prefix="reader")
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="reader")
+        self._fetchers = ThreadPoolExecutor(FETCHERS, thread_name_prefix="fetcher")
 
     def __call__(self, rows: pa.Table) -> pa.Table:
         """Embed some rows, `batch` of them at a time; the next ones are read meanwhile."""
@@ -71,10 +73,11 @@ class RowEmbedder:
         texts, cameras = rows["images"].to_pylist(), rows["camera"].to_pylist()
         starts = range(0, len(texts), size)
         parts = []
-        reading = [self._pool.submit(self._read, text) for text in texts[:size]]
+        pool = self._fetchers if any(map(is_url, texts)) else self._readers
+        reading = [pool.submit(self._read, text) for text in texts[:size]]
         for start in starts:
             read = [future.result() for future in reading]
-            reading = [self._pool.submit(self._read, text) for text in texts[start + size : start + 2 * size]]
+            reading = [pool.submit(self._read, text) for text in texts[start + size : start + 2 * size]]
             parts.append(self._embed(read, cameras[start : start + size]))
         return join_columns(rows, _joined(parts, self.loaded.sizes[self.embedding.feature]))
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.error import URLError
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -105,7 +106,8 @@ class Bucket:
             raise ConfigError(
                 f"--bucket {address}: cannot be used ({error}); write s3://BUCKET/FOLDER"
             ) from None
-        self.address = address
+        parts = urlsplit(address)
+        self.address = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"  # without keys
         self._folder = f"{place.rstrip('/')}/slimreid-import/{gallery}"
         # The server knows paths within its bucket; a local folder stands for a bucket as a whole.
         self._root = (
