@@ -134,7 +134,7 @@ LOOKS: Mapping[str, Look] = {
     "jpeg_10": _plain("JPEG quality 10", filters.jpeg, 10),
     "noise": Look("noise of 20 grey levels", _noise),
     "occluded": Look("a fifth behind a rectangle", partial(_occlude, bottom=False), shared=True),
-    "legs_hidden": Look("the lower fifth hidden", partial(_occlude, bottom=True), shared=True),
+    "no_legs": Look("the lower fifth hidden", partial(_occlude, bottom=True), shared=True),
     "crop_jitter": Look("boxes off by up to 15 %", _jitter, shared=True),
     **{name: Look("each camera its own", partial(_site, name=name), shared=True) for name in SITES},
 }
