@@ -14,12 +14,12 @@ from pathlib import Path, PurePosixPath
 
 import looks
 import simplejpeg
-from slimreid.data.manifest.writing import format_manifest
 
 from slimreid.data.images.cache import cache_key
 from slimreid.data.images.decode import read_images
 from slimreid.data.importing.datasets import import_layout
 from slimreid.data.manifest import MANIFEST_NAME, ImageRef, Manifest, Sample, read_manifest, write_manifest
+from slimreid.data.manifest.table import format_manifest
 from slimreid.data.simulate.dataset import simulate_manifest
 from slimreid.data.splits import files_of, split_flat
 from slimreid.errors import DataError
