@@ -17,7 +17,7 @@ import numpy as np
 from look_filters import Rng
 
 from slimreid.data.images.values import Pixels
-from slimreid.modalities import MODALITIES, describe
+from slimreid.modalities import MODALITIES, TIR, describe
 
 CLEAN = "clean"
 SITES = ("site_a", "site_b", "site_c")
@@ -105,13 +105,13 @@ def site_camera(site: str, camera: str) -> SiteCamera:
 
 
 def _site(image: Pixels, shot: Shot, *, name: str) -> Pixels:
-    camera, modality = site_camera(name, shot.camera), describe(shot.modality)
+    camera = site_camera(name, shot.camera)
     image = filters.jitter_box(image, camera.frame, shot.rng)
     image = filters.low_resolution(filters.blur(image, camera.blur), camera.resolution)
-    if not modality.thermal:
+    if shot.modality != TIR:
         image = filters.gamma(image, camera.gamma)
         image = filters.contrast(image, camera.contrast)
-    if modality.colour:
+    if describe(shot.modality).colour:
         image = filters.gains(image, camera.cast)
     return filters.jpeg(image, camera.quality)
 
@@ -134,7 +134,7 @@ LOOKS: Mapping[str, Look] = {
     "jpeg_10": _plain("JPEG quality 10", filters.jpeg, 10),
     "noise": Look("noise of 20 grey levels", _noise),
     "occluded": Look("a fifth behind a rectangle", partial(_occlude, bottom=False), shared=True),
-    "legs_hidden": Look("the lower fifth hidden", partial(_occlude, bottom=True), shared=True),
+    "no_legs": Look("the lower fifth hidden", partial(_occlude, bottom=True), shared=True),
     "crop_jitter": Look("boxes off by up to 15 %", _jitter, shared=True),
     **{name: Look("each camera its own", partial(_site, name=name), shared=True) for name in SITES},
 }
@@ -143,8 +143,7 @@ DEGRADATIONS = tuple(name for name in LOOKS if name not in (CLEAN, *SITES))
 
 def acts_on(look: Look, modality: str) -> bool:
     """Whether a look changes pictures of a modality at all."""
-    known = describe(modality)
-    return {"colour": known.colour, "light": not known.thermal, "all": True}[look.spectra]
+    return {"colour": describe(modality).colour, "light": modality != TIR, "all": True}[look.spectra]
 
 
 def show(name: str, image: Pixels, *, modality: str, camera: str, sample: str) -> Pixels:

@@ -20,6 +20,7 @@ from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.metrics.bootstrap import paired_bootstrap
 from slimreid.evaluation.reports.evaluate import evaluate_model
 from slimreid.inference.load import load
+from support.exported import write_exported_model
 from support.models import write_random_model
 from support.runs import write_set
 
@@ -254,6 +255,27 @@ def test_the_picture_shows_every_model_and_look(measured):
     assert Image.open(out / "people-6-12.png").size[0] > 500
     with pytest.raises(ConfigError, match="at least one result"):
         looks_plot([])
+
+
+def test_exported_models_and_model_files_are_measured_too(script, market, models, tmp_path):
+    exported = write_exported_model(tmp_path / "colours")
+    words = ["--data", str(market), "--identities", "6:12", "--cache", str(tmp_path / "c"), "--looks", "grey"]
+    file = models[1] / "model.safetensors"
+    assert script.main([str(exported), str(file), *words, "--out", str(tmp_path)]) == 0
+    found = read_result(tmp_path / "colours-people-6-12.json")
+    assert found.facts["precision"] == "onnx float32"
+    assert found.looks["grey"].map < found.looks["clean"].map  # its features are the mean colours
+    assert (tmp_path / "slim-people-6-12.json").is_file()
+
+
+def test_all_looks_in_one_picture(tmp_path, capsys):
+    data = write_set(tmp_path / "set")
+    out = tmp_path / "looks.png"
+    assert load_script("look_sheet").main([str(data), "--out", str(out), "--samples", "2"]) == 0
+    width, height = Image.open(out).size
+    assert width > 11 * 64
+    assert height > 4 * 128  # two samples in two strips
+    assert str(out) in capsys.readouterr().out.replace("\n", "")
 
 
 def test_results_are_kept_and_damage_is_named(measured, tmp_path):
