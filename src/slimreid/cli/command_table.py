@@ -15,7 +15,7 @@ from slimreid.cli.options.data import (
     SimulateOptions,
     SynthOptions,
 )
-from slimreid.cli.options.export import ExportOptions
+from slimreid.cli.options.export import AdaptOptions, ExportOptions
 from slimreid.cli.options.gallery import (
     AssignOptions,
     CalibrateOptions,
@@ -104,6 +104,11 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "search": Command(
         SearchOptions, "search:search", "Find the samples of a folder that are most similar to given images."
+    ),
+    "adapt": Command(
+        AdaptOptions,
+        "adapt:adapt",
+        "Adapt a model to the cameras of a site with images that nobody has labelled.",
     ),
     "compare": Command(
         CompareOptions,

@@ -266,7 +266,14 @@ class Filters(Given):
     until: Time | None = None
 
 
-class SearchForm(Filters):
+class EmbedForm(Given):
+    """Options of an embedding."""
+
+    query_camera: Text = ""
+    """Camera that took the samples; it matters where the model was adapted to a site."""
+
+
+class SearchForm(Filters, EmbedForm):
     """Options of a search."""
 
     k: int = Field(default=10, ge=1, le=200)
