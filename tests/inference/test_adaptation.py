@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 import slimreid
@@ -20,6 +21,7 @@ from slimreid.inference.adapt import fit_adaptation
 from slimreid.inference.adaptation import Adaptation, shrunk_means, subtract_means
 from slimreid.inference.embed_dataset import embed_dataset
 from slimreid.inference.embedding_files import read_embeddings
+from slimreid.inference.embedding_sets.tables import ROWS_FOLDER, parquet_files
 from slimreid.inference.features.data import open_data
 from slimreid.inference.features.extract import Extraction
 from slimreid.inference.model_card import file_fingerprint
@@ -167,14 +169,11 @@ def test_all_ways_to_embed_agree_and_subtract(trained, adapted, site, tmp_path):
         for m, name in enumerate(NAMES):
             if name in sample.images:
                 np.testing.assert_allclose(unit(blocks[m]), unit(unit(plain[n, m]) - row[m]), atol=1e-4)
-    slimreid.embed_dataset(site, adapted.path, tmp_path / "rows", choices=None)
-    import pyarrow.parquet as pq
-    from slimreid.bulk.tables import ROWS_FOLDER, parquet_files
-
+    slimreid.embed_dataset(site, adapted.path, tmp_path / "rows")
     table = pq.read_table(parquet_files(tmp_path / "rows" / ROWS_FOLDER))
     whole, _ = embed_dataset(adapted, data)
     order = np.argsort(table["id"].to_numpy())
-    features = np.array(table["embedding"].to_pylist(), np.float32)[order]
+    features = np.array(table["feature"].to_pylist(), np.float32)[order]
     np.testing.assert_allclose(features, whole.features, atol=1e-5)
 
 

@@ -95,7 +95,7 @@ COMMANDS: Mapping[str, Entry] = {
     "quickstart": Command(
         QuickstartOptions,
         "quickstart:quickstart",
-        "Generate a small dataset, train and evaluate three models, and write a report.",
+        "Generate a small dataset, search it, train and evaluate three models, and write a report.",
     ),
     "train": Command(TrainOptions, "train:train", "Train a model, or continue a run."),
     "evaluate": Command(EvaluateOptions, "evaluate:evaluate", "Evaluate retrieval with a trained model."),

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slimreid.data.images.decode import MAX_BYTES
+from slimreid.data.images.hashing import content_hash
 from slimreid.data.manifest import Manifest, Split
 from slimreid.errors import DataError
 from slimreid.extras import explain_missing
-from slimreid.files import file_digest, natural_key, open_regular, refuse_existing
-from slimreid.inference.adaptation import Adaptation, Ints, image_key, shrunk_means
+from slimreid.files import file_digest, natural_key, refuse_existing
+from slimreid.inference.adaptation import Adaptation, Ints, shrunk_means
 from slimreid.inference.embed_dataset import open_images
 from slimreid.inference.exported_card import (
     ADAPTATION_NAME,
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 LEAST_SAMPLES = 2
 """Of a site: fewer tell nothing of it."""
+KEY_DIGITS = 15
+"""Hexadecimal digits of the hash of an image that are kept: they fit a number of 64 bits."""
 FEW = 50
 """Samples of a camera from which its mean is about as good as it gets; fewer are worth a note."""
 
@@ -122,9 +124,10 @@ def fit_adaptation(
 def image_keys(manifest: Manifest) -> Ints:
     """The keys (n,) of the images of a manifest, ascending, each once; without those that cannot be read."""
     found = set()
-    for image in {image for sample in manifest.samples for image in sample.images.values()}:
-        with suppress(DataError), open_regular(manifest.file(image), MAX_BYTES) as file:
-            found.add(image_key(file.read(), image.box))
+    for name, image in {pair for sample in manifest.samples for pair in sample.images.items()}:
+        placed = replace(image, path=str(manifest.file(image)))
+        with suppress(DataError):
+            found.add(int(content_hash({name: placed})[:KEY_DIGITS], 16))
     return np.array(sorted(found), np.int64)
 
 

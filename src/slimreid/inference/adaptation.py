@@ -3,7 +3,7 @@
 Features of one camera share an offset that has nothing to do with who is seen: light, colours, sharpness. A
 feature is made of blocks, each computed from some of the modalities; each block of each camera has its own
 mean. It is taken off the blocks that a sample has, which are then L2-normalised again where the model
-normalises them; blocks that it lacks are filled anew as the model fills them.
+normalises them; blocks of one modality that it lacks are filled anew as the model fills them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Adaptation:
     counts: Ints
     """(K,): samples of each camera that were counted."""
     images: Ints
-    """(n,), ascending: keys of the images that were counted, see `image_key`."""
+    """(n,), ascending: beginnings of the hashes of the images that were counted."""
     source: str
     """Short name of the data."""
     told: set[str] = field(default_factory=set, repr=False)
@@ -149,9 +149,3 @@ def _weights(
     if between <= 0:
         return np.zeros(len(counts))
     return np.asarray(counts / (counts + within / between))
-
-
-def image_key(content: bytes, box: Any) -> int:
-    """A number for an image: the same for the same file and box, wherever it lies."""
-    found = hashlib.sha256(content + json.dumps(box).encode()).digest()
-    return int.from_bytes(found[:8], "big", signed=True)

@@ -67,22 +67,25 @@ class LoadedModel(ABC):
 
         The cameras of the batch are numbered as by `camera_number`.
         """
-        return self.adapted(self.plain_features(batch), batch)
+        present = batch.presence_of(self.modalities)
+        return self.adapted(self.plain_features(batch), present, batch.camera)
 
-    def adapted(self, features: Mapping[str, Floats], batch: ImageBatch) -> dict[str, Floats]:
-        """Features (B, D) per branch of a batch without the means of their cameras, if the model has any."""
+    def adapted(self, features: Mapping[str, Floats], present: Bools, camera: Ints) -> dict[str, Floats]:
+        """Features (B, D) per branch without the means of their cameras, if the model has any.
+
+        `present` (B, M): what each sample was seen in; `camera` (B,), numbered as by `camera_number`.
+        """
         found = dict(features)
         if self.adaptation is None:
             return found
         K = len(self.adaptation.cameras)
-        site = batch.camera - len(self.cameras)
+        site = camera - len(self.cameras)
         row = np.where((site >= 0) & (site < K), site, K)
         options = self.config.model
         unit = options.missing == "skip"
-        present = batch.presence_of(self.modalities)
         for kind, values in found.items():
-            # The mixture of experts gives every block, also of what a sample lacks.
-            fills = unit and not (kind == self.second and options.fusion == "hdm_atmoe")
+            # Blocks of several modalities have values too where one of these lacks: those are not compared.
+            fills = unit and all(len(block) == 1 for block in self.similarity(kind).blocks)
             found[kind] = subtract_means(
                 values.reshape(len(values), *self.block_shape(kind)),
                 self.holds(kind, present),

@@ -118,7 +118,7 @@ def open_sample(loaded: LoadedModel, data: ModelData, name: str, missing: str | 
     reducer = model.in_backbone
     stages = tuple(f"block {stage.block + 1}" for stage in reducer.stages) if reducer else ()
     plain = {n: f.float().cpu().numpy() for n, f in output.features.items() if n != BOTH}
-    branches = loaded.adapted(plain, batch)
+    branches = loaded.adapted(plain, batch.presence_of(loaded.modalities), batch.camera)
     seen = SeenSample(sample, stem, images, without, branches, loaded.modalities)
     return replace(seen, output=output, grid=model.backbone.grid, stages=stages)
 
