@@ -9,13 +9,15 @@ if TYPE_CHECKING:
     from slimreid.bulk.embed import embed_dataset
     from slimreid.exporting.export import export
     from slimreid.gallery.gallery import Gallery
+    from slimreid.inference.adapt import adapt
     from slimreid.inference.load import load
 
 __version__ = "0.1.0"
-__all__ = ["Gallery", "__version__", "embed_dataset", "export", "load"]
+__all__ = ["Gallery", "__version__", "adapt", "embed_dataset", "export", "load"]
 
 _PLACES = {
     "Gallery": "slimreid.gallery.gallery",
+    "adapt": "slimreid.inference.adapt",
     "embed_dataset": "slimreid.bulk.embed",
     "export": "slimreid.exporting.export",
     "load": "slimreid.inference.load",

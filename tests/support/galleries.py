@@ -79,7 +79,7 @@ class ColourModel:
 
     shift: float = 0.0
     modalities: tuple[str, ...] = NAMES
-    path: str = ""
+    source: str = ""
     identities: tuple[str, ...] = ()
     calls: list[int] = field(default_factory=list)
     """Samples of each call."""

@@ -32,11 +32,12 @@ from slimreid.inference.embedding_sets.card import (
     write_card,
 )
 from slimreid.inference.embedding_sets.tables import ROWS_FOLDER, parquet_files
-from slimreid.inference.exported_card import is_exported
+from slimreid.inference.exported_card import CARD_NAME, is_exported
 from slimreid.inference.features.data import Cameras
 from slimreid.inference.kinds import check_kind
 from slimreid.inference.load import load
 from slimreid.inference.loaded_model import LoadedModel
+from slimreid.inference.shipped import resolve_model
 from slimreid.modalities import parse_subset
 
 Engine = Literal["local", "ray"]
@@ -80,7 +81,8 @@ def embed_dataset(
 
     Args:
         manifest: The table of images; paths may be addresses (s3://, gs://, https://).
-        model: Folder of an exported model. With `choices.device` also a run or a model file.
+        model: Folder of an exported model, or the name of one that ships. With `choices.device` also a run or
+            a model file.
         out: Folder to write. On several machines it must be on a disk that they share, as must the model.
         engine: `local` = this process; `ray` = Ray Data, on this machine or a cluster.
         choices: What is computed.
@@ -126,13 +128,14 @@ def embed_dataset(
 
 def _load(model: Path | str, choices: EmbedChoices, engine: Engine) -> LoadedModel:
     """The model; with Ray one that torch runs only where a device asks for it."""
+    model = resolve_model(model)
     if engine == "ray" and choices.device is None and not is_exported(model):
         raise ConfigError(
             f"{model}: not an exported model; make one with 'slimreid export', or let torch run this one with"
             " --device cpu or --device cuda"
         )
     device = None if is_exported(model) else choices.device
-    return load(Path(model).resolve(), device, None if engine == "ray" else choices.threads)
+    return load(model.resolve(), device, None if engine == "ray" else choices.threads)
 
 
 def _embedding(loaded: LoadedModel, table: LongManifest, choices: EmbedChoices) -> Embedding:
@@ -144,15 +147,17 @@ def _embedding(loaded: LoadedModel, table: LongManifest, choices: EmbedChoices) 
         raise ConfigError(f"modality '{absent[0]}'; the data has {', '.join(known)} of the model's")
     trained_on = loaded.config.data.manifest
     own = bool(trained_on) and _is_file(Path(trained_on), table.path)
+    adapted = loaded.adaptation is not None
     size = loaded.config.batch.test if choices.batch is None else choices.batch
     if size < 1:
         raise ConfigError(f"batch must be at least 1, not {size}")
-    path = loaded.path.parent if is_exported(loaded.path) else loaded.path
+    path = loaded.path.parent if loaded.path.name == CARD_NAME else loaded.path
     return Embedding(
         model=str(path),
         feature=choices.feature,
         modalities=tuple(name for name in known if name in wanted),
-        cameras=choices.cameras == "same" or (choices.cameras == "auto" and own),
+        # An adapted model knows its site's cameras by name, whatever the data.
+        cameras=choices.cameras == "same" or (choices.cameras == "auto" and (own or adapted)),
         batch=size,
         device=None if is_exported(path) else choices.device or "cpu",
         threads=choices.threads,

@@ -63,7 +63,6 @@ class RowEmbedder:
         if loaded is None:
             loaded = load(embedding.model, embedding.device, embedding.threads)
         self.loaded = loaded
-        self._camera = {name: i for i, name in enumerate(loaded.cameras)} if embedding.cameras else {}
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="reader")
         self._fetchers = ThreadPoolExecutor(FETCHERS, thread_name_prefix="fetcher")
 
@@ -110,7 +109,8 @@ class RowEmbedder:
         good = [number for number, each in enumerate(read) if each.status == "ok"]
         if good:
             size = self.loaded.config.transforms.size
-            numbers = [self._camera.get(cameras[row], -1) for row in good]
+            known = self.embedding.cameras
+            numbers = [self.loaded.camera_number(cameras[row]) if known else -1 for row in good]
             names = self.loaded.modalities
             batch = join_samples([read[row].images for row in good], names, size, numbers, good)
             features[good] = join_branches(self.loaded.features(batch), self.embedding.feature)

@@ -44,7 +44,7 @@ COMMANDS: Mapping[str, Entry] = {
     "quickstart": Command(
         training.QuickstartOptions,
         "quickstart:quickstart",
-        "Generate a small dataset, train and evaluate three models, and write a report.",
+        "Generate a small dataset, search it, train and evaluate three models, and write a report.",
     ),
     "train": Command(training.TrainOptions, "train:train", "Train a model, or continue a run."),
     "evaluate": Command(
@@ -59,6 +59,11 @@ COMMANDS: Mapping[str, Entry] = {
         images.SearchOptions,
         "search:search",
         "Find the samples of a folder that are most similar to given images.",
+    ),
+    "adapt": Command(
+        export.AdaptOptions,
+        "adapt:adapt",
+        "Adapt a model to the cameras of a site with images that nobody has labelled.",
     ),
     "compare": Command(
         measuring.CompareOptions,

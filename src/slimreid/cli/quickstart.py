@@ -1,4 +1,4 @@
-"""The quickstart: generate a dataset, train and evaluate three models, write a report.
+"""The quickstart: generate a dataset, search it, train and evaluate three models, write a report.
 
 Everything is kept in one folder; what is there and was made with the same options is not made again.
 """
@@ -14,15 +14,18 @@ from typing import Any
 
 import torch
 
+from slimreid.cli.quickstart_search import first_search
 from slimreid.cli.quickstart_verdicts import SPEED_SETTING, speed_ratios
 from slimreid.config import Config
 from slimreid.config.files import load_config
+from slimreid.config.model import DEFAULT_MODEL
 from slimreid.data.manifest import read_manifest
 from slimreid.data.synthetic import SynthOptions
 from slimreid.data.synthetic.generate import is_world, make_world
 from slimreid.errors import ConfigError
 from slimreid.evaluation.reports.evaluate import JSON_NAME, evaluation_folder
 from slimreid.evaluation.reports.formatting import points
+from slimreid.inference.shipped import shipped_models
 from slimreid.runs.folder import RunFolder
 from slimreid.training.callbacks.base import Callback
 from slimreid.training.environment import keep_freed_memory
@@ -146,6 +149,9 @@ def _run_stages(
     world = output / WORLD
     with stage("world") as told:
         told["what"] = _make_world(world, size.world)
+    if DEFAULT_MODEL in shipped_models():
+        with stage("search") as told:
+            told["what"] = first_search(world, output / "search.png")
     with stage("look") as told:
         told["what"] = _draw_sheets(world, output)
     for model in MODELS:

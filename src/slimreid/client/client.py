@@ -76,9 +76,10 @@ class Client:
         """State of the service: rows, model, calibration, limits, load."""
         return dict(self._transport.get("/v1/status"))
 
-    def embed(self, samples: Sequence[Sample]) -> NDArray[np.float32]:
-        """Features (B, D) of samples, L2-normalised."""
-        found = self._transport.send_form("/v1/embed", _parts(samples))
+    def embed(self, samples: Sequence[Sample], *, query_camera: str = "") -> NDArray[np.float32]:
+        """Features (B, D) of samples, L2-normalised; `query_camera` took them."""
+        fields = _fields({"query_camera": query_camera or None})
+        found = self._transport.send_form("/v1/embed", [*_parts(samples), *fields])
         return np.array([sample["embedding"] for sample in found["samples"]], dtype=np.float32)
 
     def search(
@@ -86,7 +87,8 @@ class Client:
     ) -> list[Answer]:
         """The k best rows for each sample; `identities=True` for identities.
 
-        Further options: camera, identity, group, modality, id (lists), since, until.
+        Further options: camera, identity, group, modality, id (lists), since, until; query_camera, which took
+        the samples.
         """
         fields = {"k": k, "pooled": pooled, **options}
         found = self._transport.send_form("/v1/search", [*_parts(samples), *_fields(fields)])

@@ -13,6 +13,9 @@ from slimreid.errors import ConfigError
 Reduction = Literal["none", "after_backbone", "in_backbone"]
 Fusion = Literal["none", "mean", "hdm", "hdm_atmoe", "cross_attention"]
 
+DEFAULT_MODEL = "people-tiny"
+"""The model that ships and is taken where no other is named."""
+
 ORIGINAL, SLIMMED, FUSED, BOTH = "original", "slimmed", "fused", "both"
 """Names of the features: of the global tokens, of the second branch (either name), and both joined."""
 

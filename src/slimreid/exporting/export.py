@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import platform
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from slimreid import __version__
-from slimreid.errors import ConfigError, DataError, ModelError
+from slimreid.errors import ConfigError, ModelError
 from slimreid.evaluation.metrics.result import RetrievalResult
 from slimreid.exporting.check import (
     Check,
@@ -32,15 +31,17 @@ from slimreid.exporting.check import (
 from slimreid.exporting.graphs import export_graph
 from slimreid.exporting.int8_layers import MOST_SAMPLES, choose_layers, rank_layers
 from slimreid.exporting.quantise import quantise
-from slimreid.exporting.readme import README_NAME, readme
+from slimreid.exporting.readme import readme
 from slimreid.exporting.samples import CheckSamples, check_samples
 from slimreid.exporting.shared_weights import WEIGHTS_NAME, read_graph, write_graphs
-from slimreid.files import file_digest, new_folder, write_text
+from slimreid.files import file_digest, write_text
 from slimreid.inference.exported_card import (
+    README_NAME,
     ExportedCard,
     ExportPrecision,
     Subset,
-    is_exported,
+    fresh_folder,
+    write_adaptation,
     write_exported,
 )
 from slimreid.inference.onnx_engine import CAMERA, OnnxEngine, usable_threads
@@ -100,32 +101,11 @@ def export(
     """
     manifest = None if calibrate is None else Path(calibrate)
     options = ExportOptions(precision, manifest, max_loss, force)
-    with _fresh_folder(Path(out), overwrite) as folder:
+    with fresh_folder(Path(out), overwrite) as folder:
         loaded = model if isinstance(model, TrainedModel) else load_trained(model)
         if next(loaded.model.parameters()).device.type != "cpu":
             raise ConfigError("export takes a model on the CPU; load it with device='cpu'")
         return _Export(loaded, folder, options).run()
-
-
-@contextmanager
-def _fresh_folder(out: Path, overwrite: bool) -> Iterator[Path]:
-    """A folder that becomes `out` at the end; with `overwrite` in place of an exported model."""
-    there = out.is_dir() and any(out.iterdir())
-    if not there or not overwrite:
-        with new_folder(out) as folder:
-            yield folder
-        return
-    if not is_exported(out):
-        raise DataError(
-            f"{out} exists and is not an exported model; choose another folder or remove it first"
-        )
-    aside = out.absolute().with_name(f".{out.name}.replaced")
-    beside = out.absolute().with_name(f".{out.name}.new")
-    with new_folder(beside) as folder:
-        yield folder
-    out.absolute().rename(aside)
-    beside.rename(out.absolute())
-    shutil.rmtree(aside)
 
 
 class _Export:
@@ -205,6 +185,9 @@ class _Export:
     def _card(self, folder: Path, precision: ExportPrecision, layers: tuple[str, ...] = ()) -> ExportedCard:
         loaded, model = self.loaded, self.loaded.model
         graph = onnx.load(folder / self.graphs[loaded.modalities], load_external_data=False).graph
+        names = [*self.graphs.values(), WEIGHTS_NAME]
+        if loaded.adaptation is not None:
+            names.append(write_adaptation(folder, loaded.adaptation))
         return ExportedCard(
             model=loaded.card,
             fingerprint=loaded.fingerprint,
@@ -220,8 +203,9 @@ class _Export:
             stages=tuple(value.name for value in graph.output if value.name not in model.sizes),
             camera_input=any(value.name == CAMERA for value in graph.input),
             graphs=self.graphs,
-            files={name: file_digest(folder / name) for name in (*self.graphs.values(), WEIGHTS_NAME)},
+            files={name: file_digest(folder / name) for name in names},
             provenance=_provenance(loaded),
+            adaptation=loaded.adaptation,
         )
 
     def _checked(

@@ -9,8 +9,6 @@ from slimreid.inference.exported_card import ExportedCard
 from slimreid.inference.model_card import CHOSEN_ON_TEST
 from slimreid.inference.onnx_engine import CAMERA
 
-README_NAME = "README.md"
-
 
 def readme(card: ExportedCard) -> str:
     """What a person should know of an exported model before using it, as Markdown."""

@@ -16,17 +16,18 @@ WEIGHTS_NAME = "weights.bin"
 _LEAST_BYTES = 256
 """Smaller constants stay in the graphs."""
 _PAGE = 4096
-"""Weights begin at a multiple of this, so that they can be mapped into memory."""
+"""Bytes at a multiple of which weights begin, so that they can be mapped into memory."""
 
 
 class SharedWeights:
     """Writes graphs of a folder; constants of the same content are written once for all of them.
 
-    Use it as a context: the weights are complete when it ends.
+    Use it as a context: the weights are complete when it ends. `align`: weights begin at a multiple of this.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, align: int = _PAGE) -> None:
         self.folder = folder
+        self._align = align
         self._file = (folder / WEIGHTS_NAME).open("wb")
         self._places: dict[str, tuple[int, int]] = {}
 
@@ -52,7 +53,7 @@ class SharedWeights:
         """Where in the file some bytes are, written now if they are new."""
         digest = hashlib.sha256(content).hexdigest()
         if digest not in self._places:
-            self._file.write(b"\0" * (-self._file.tell() % _PAGE))
+            self._file.write(b"\0" * (-self._file.tell() % self._align))
             self._places[digest] = self._file.tell(), len(content)
             self._file.write(content)
         return self._places[digest]

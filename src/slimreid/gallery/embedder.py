@@ -46,8 +46,8 @@ def describe_model(model: Embedder, feature: str) -> ModelInfo:
     # The size is known only from a feature: an image of one grey is enough.
     grey = np.full((32, 32, 3), 128, dtype=np.uint8)
     dimension = embed_samples(model, feature, [{model.modalities[0]: grey}]).shape[1]
-    path = str(getattr(model, "path", ""))
-    return ModelInfo(model.feature_fingerprint, feature, dimension, similarity, path)
+    source = str(getattr(model, "source", ""))
+    return ModelInfo(model.feature_fingerprint, feature, dimension, similarity, source)
 
 
 def check_model(model: Embedder, wanted: ModelInfo, place: str) -> None:
@@ -61,10 +61,26 @@ def check_model(model: Embedder, wanted: ModelInfo, place: str) -> None:
 
 
 def embed_samples(
-    model: Embedder, feature: str, samples: Sequence[dict[str, Any]], batch: int | None = None
+    model: Embedder,
+    feature: str,
+    samples: Sequence[dict[str, Any]],
+    cameras: Sequence[str] | None = None,
+    batch: int | None = None,
 ) -> Floats:
-    """Features (B, D) of samples {modality: image}; raises `GalleryError` for a model that gives others."""
-    found = np.asarray(model.embed(list(samples), feature=feature, batch=batch, show_progress=False))
+    """Features (B, D) of samples {modality: image}; raises `GalleryError` for a model that gives others.
+
+    `cameras` (B,), '' where one is not known, matter to a model that was adapted to a site; None where the
+    features do not matter.
+    """
+    options: dict[str, Any] = {}
+    adaptation = getattr(model, "adaptation", None)
+    # To any other model they would be cameras of training, and only their names are the same.
+    if adaptation is not None:
+        named = adaptation.cameras[:1] * len(samples) if cameras is None else cameras
+        options["cameras"] = [name or None for name in named or [""] * len(samples)]
+    found = np.asarray(
+        model.embed(list(samples), feature=feature, batch=batch, show_progress=False, **options)
+    )
     if found.ndim != 2 or len(found) != len(samples):
         raise GalleryError(f"the model gave features {found.shape} for {len(samples)} samples")
     return found.astype(np.float32, copy=False)

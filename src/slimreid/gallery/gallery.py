@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from slimreid.config.model import DEFAULT_MODEL
 from slimreid.gallery import editing
 from slimreid.gallery.answers import Answer, best_identities, best_rows, make_answers
 from slimreid.gallery.clusters import Proposal, propose
@@ -70,7 +71,12 @@ class Gallery:
 
     @classmethod
     def create(
-        cls, place: Path | str, model: Embedder | Path | str, *, feature: str = "both", by: str | None = None
+        cls,
+        place: Path | str,
+        model: Embedder | Path | str = DEFAULT_MODEL,
+        *,
+        feature: str = "both",
+        by: str | None = None,
     ) -> Gallery:
         """Make an empty gallery for one kind of feature of a model; raises `DataError` where it exists."""
         loaded = load(model) if isinstance(model, (str, Path)) else model
@@ -121,7 +127,7 @@ class Gallery:
     def model(self) -> Embedder:
         """The model, loaded; raises `OtherModelError` for one that does not fit, `ModelError` for none."""
         if self._model is None or isinstance(self._model, (str, Path)):
-            self._model = load(self._model or self.info.path)
+            self._model = load(self._model or self.info.path or DEFAULT_MODEL)
         check_model(self._model, self.info, self.store.place)
         return self._model
 
@@ -168,12 +174,15 @@ class Gallery:
             show_progress=show_progress,
         )
 
-    def query(self, images: Any, *, names: Sequence[str] | None = None, pooled: bool = False) -> Query:
+    def query(
+        self, images: Any, *, names: Sequence[str] | None = None, pooled: bool = False, camera: str = ""
+    ) -> Query:
         """Samples to search for, as `model.embed` takes them.
 
-        `pooled`: they show one object and become one query, pooled by quality.
+        `pooled`: they show one object and become one query, pooled by quality. `camera`: which took them, for
+        a model that was adapted to a site.
         """
-        return embed_query(self.model, self.info, images, names=names, pooled=pooled)
+        return embed_query(self.model, self.info, images, names=names, pooled=pooled, camera=camera)
 
     def query_features(self, features: Any, present: Any = None) -> Query:
         """Features (n, D) of this gallery's model to search for; `present` (n, M), None = all modalities."""

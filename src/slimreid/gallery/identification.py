@@ -129,7 +129,12 @@ def samples_as_probes(store: Store, model: Embedder, source: Source) -> Probes:
     pieces = [samples[at : at + _AT_ONCE] for at in range(0, len(samples), _AT_ONCE)]
     features = np.concatenate(
         [
-            embed_samples(model, info.feature, [dict(sample.images) for sample in piece])
+            embed_samples(
+                model,
+                info.feature,
+                [dict(sample.images) for sample in piece],
+                [sample.camera for sample in piece],
+            )
             for piece in progress(pieces, "embedding")
         ]
     )

@@ -41,16 +41,22 @@ class Query:
 
 
 def embed_query(
-    model: Embedder, info: ModelInfo, images: Any, *, names: Sequence[str] | None = None, pooled: bool = False
+    model: Embedder,
+    info: ModelInfo,
+    images: Any,
+    *,
+    names: Sequence[str] | None = None,
+    pooled: bool = False,
+    camera: str = "",
 ) -> Query:
-    """Embed images as queries; with `pooled` all of them as one, weighted by quality.
+    """Embed images of one camera as queries; with `pooled` all of them as one, weighted by quality.
 
     Raises `DataError` or `ModelError` naming the image that does not fit.
     """
     samples: list[dict[str, Any]] = list(as_samples(images, model.modalities))
     if not samples:
         raise DataError("there is no image to search for")
-    features = embed_samples(model, info.feature, samples)
+    features = embed_samples(model, info.feature, samples, [camera] * len(samples))
     called = list(names) if names is not None else [_name(sample, n) for n, sample in enumerate(samples)]
     quality = None
     if pooled and len(samples) > 1:

@@ -99,7 +99,7 @@ def _catch_up(
         if not good:
             continue
         samples = [{m: row.files[m] for m in info.modalities if m in row.files} for row in good]
-        features = embed_samples(model, info.feature, samples)
+        features = embed_samples(model, info.feature, samples, [row.camera for row in good])
         store.stage(generation, info, {row.id: f for row, f in zip(good, features, strict=True)})
         done.rows += len(good)
     return left

@@ -14,6 +14,7 @@ from slimreid.data.images.pixels import ImageLike, as_pixels, is_tensor
 from slimreid.data.images.values import Floats, check_aligned, normalise
 from slimreid.data.manifest import ImageRef
 from slimreid.errors import ConfigError, DataError, ModelError, SlimReIDWarning
+from slimreid.inference.adaptation import tell_unknown
 from slimreid.inference.kinds import check_finite, check_kind, join_branches, memory_explained
 from slimreid.modalities import find_modality
 from slimreid.progress import progress
@@ -40,8 +41,10 @@ def embed_images(
     check_kind(feature, tuple(loaded.sizes))
     if cameras is not None and len(cameras) != len(samples):
         raise DataError(f"{len(cameras)} cameras for {len(samples)} samples; give one for each")
-    number = {name: i for i, name in enumerate(card.cameras)}
-    camera = [number.get(name, -1) if name is not None else -1 for name in cameras or [None] * len(samples)]
+    named = cameras or [None] * len(samples)
+    camera = [loaded.camera_number(name) for name in named]
+    if loaded.adaptation is not None:
+        tell_unknown(loaded.adaptation, {name for name, at in zip(named, camera, strict=True) if at < 0})
     size = card.config.batch.test if batch is None else batch
     if size < 1:
         raise ConfigError(f"batch must be at least 1, not {size}")

@@ -18,22 +18,30 @@ from slimreid.inference.kinds import check_finite, check_kind
 from slimreid.inference.loaded_model import LoadedModel
 
 
-def open_images(loaded: LoadedModel, path: Path, modality: str | None = None) -> tuple[ModelData, str]:
+def open_images(
+    loaded: LoadedModel, path: Path, modality: str | None = None, camera: str | None = None
+) -> tuple[ModelData, str]:
     """A manifest, a folder with one, or any folder of images, for a model; and how it was understood.
 
-    `modality`: what images are that do not say so (a bare folder). Raises `DataError`.
+    `modality`: what images are that do not say so, `camera`: which took them (both for a bare folder). Raises
+    `DataError`, `ConfigError` for either with a manifest.
     """
     require_utf8(path.resolve())  # the file of embeddings holds its paths
     if not path.exists():
         raise DataError(f"{path}: no such file or folder; give a manifest or a folder of images")
     if path.is_dir() and not (path / MANIFEST_NAME).is_file():
         found = open_folder(path, loaded.modalities, modality)
-        data = ModelData(found.manifest, path, path.resolve().name, own=False, notes=found.notes)
+        manifest = found.manifest
+        if camera is not None:
+            manifest = manifest.with_samples(replace(each, camera=camera) for each in manifest.samples)
+        data = ModelData(manifest, path, path.resolve().name, own=False, notes=found.notes)
         return data, found.how
     if path.suffix.lower() in IMAGE_SUFFIXES:
         raise DataError(f"{path}: a single image; give its folder, or a manifest that lists it")
     if modality is not None:
         raise ConfigError("--modality goes with a bare folder; a manifest says what its images are")
+    if camera is not None:
+        raise ConfigError("a camera is named for a bare folder only; a manifest says who took its images")
     return open_data(loaded, path), "manifest"
 
 

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as safetensors_load
+from safetensors.numpy import save as safetensors_save
 
 from slimreid import __version__
 from slimreid.errors import DataError, ModelError
-from slimreid.files import open_regular, write_text
+from slimreid.files import atomic_write, new_folder, open_regular, write_text
+from slimreid.inference.adaptation import Adaptation, adaptation_from
 from slimreid.inference.model_card import ModelCard, card_from_header, feature_fingerprint
 from slimreid.inference.similarity import Similarity
 from slimreid.json_files import Kinds, check_object, parse_json, shown
 from slimreid.modalities import all_subsets
 
 CARD_NAME = "model.json"
+INT8_CARD_NAME = "int8.model.json"
+"""Card of a second model, in int8, over the weights of the same folder (see `exporting.compact`)."""
+README_NAME, ADAPTATION_NAME = "README.md", "adaptation.safetensors"
 FORMAT = 1
 MOST_BYTES = 256 * 2**20
 """A larger `model.json` is none."""
@@ -59,6 +68,8 @@ class ExportedCard:
     """How the exported model compares with the one it came from."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Where it came from: model file, versions, time."""
+    adaptation: Adaptation | None = None
+    """What it knows of the cameras of a site; its arrays are in a file of their own."""
 
     @property
     def modalities(self) -> Subset:
@@ -70,14 +81,15 @@ class ExportedCard:
         """SHA-256 over weights, precision and preprocessing: only features that agree in it are compared."""
         # float32 is what torch calls fp32: both give the same features, so these may be compared.
         name = "fp32" if self.precision == "float32" else self.precision
-        return feature_fingerprint(self.model, self.fingerprint, " ".join([name, *self.float_layers]))
+        precision = " ".join([name, *self.float_layers])
+        return feature_fingerprint(self.model, self.fingerprint, precision, self.adaptation)
 
     def similarity(self, feature: str) -> Similarity:
         """How features of a kind are compared; `feature` is a key of `sizes`."""
         return Similarity(self.modalities, self.blocks[feature], self.impostors.get(feature))
 
 
-def write_exported(folder: Path, card: ExportedCard) -> None:
+def write_exported(folder: Path, card: ExportedCard, name: str = CARD_NAME) -> None:
     """Write `model.json`, with a checksum over itself, after all other files of the folder."""
     transforms, data = card.model.config.transforms, card.model.config.data
     content = {
@@ -111,24 +123,57 @@ def write_exported(folder: Path, card: ExportedCard) -> None:
         "stages": card.stages,
         "check": card.check,
         "provenance": card.provenance,
+        "adaptation": None if card.adaptation is None else card.adaptation.values,
         **asdict(card.model),
         "files": card.files,
     }
     plain = json.loads(json.dumps(content, allow_nan=False))
     plain["checksum"] = _checksum(plain)
-    write_text(folder / CARD_NAME, json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
+    write_text(folder / name, json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
+
+
+def card_path(path: Path | str) -> Path:
+    """The card of an exported model, given its folder or the card itself."""
+    path = Path(path)
+    return path if path.name in (CARD_NAME, INT8_CARD_NAME) else path / CARD_NAME
 
 
 def is_exported(path: Path | str) -> bool:
-    """Whether a path is the folder of an exported model, or its `model.json`."""
-    path = Path(path)
-    return (path / CARD_NAME).is_file() or (path.name == CARD_NAME and path.is_file())
+    """Whether a path is the folder of an exported model, or its card."""
+    return card_path(path).is_file()
+
+
+@contextmanager
+def fresh_folder(out: Path, overwrite: bool) -> Iterator[Path]:
+    """A folder that becomes `out` at the end; with `overwrite` in place of an exported model."""
+    there = out.is_dir() and any(out.iterdir())
+    if not there or not overwrite:
+        with new_folder(out) as folder:
+            yield folder
+        return
+    if not is_exported(out):
+        raise DataError(
+            f"{out} exists and is not an exported model; choose another folder or remove it first"
+        )
+    aside = out.absolute().with_name(f".{out.name}.replaced")
+    beside = out.absolute().with_name(f".{out.name}.new")
+    with new_folder(beside) as folder:
+        yield folder
+    out.absolute().rename(aside)
+    beside.rename(out.absolute())
+    shutil.rmtree(aside)
+
+
+def write_adaptation(folder: Path, adaptation: Adaptation) -> str:
+    """Write the arrays of an adaptation into the folder of an exported model; the name of the file."""
+    with atomic_write(folder / ADAPTATION_NAME) as file:
+        file.write(safetensors_save(adaptation.to_arrays()))
+    return ADAPTATION_NAME
 
 
 def read_exported(folder: Path | str) -> ExportedCard:
     """What the `model.json` of an exported model says; raises `ModelError` if it is not one or is damaged."""
-    path = Path(folder)
-    path = path if path.name == CARD_NAME else path / CARD_NAME
+    path = card_path(folder)
     try:
         with open_regular(path, MOST_BYTES) as file:
             values = check_object(parse_json(file.read()), {"format": int})
@@ -147,7 +192,7 @@ def read_exported(folder: Path | str) -> ExportedCard:
         raise ModelError(f"{path}: does not match its checksum; copy the folder again, or export it again")
     try:
         return _card(path, values)
-    except (ValueError, KeyError, TypeError, DataError) as error:
+    except (ValueError, KeyError, TypeError, DataError, SafetensorError, OSError) as error:
         raise ModelError(f"{path}: damaged ({error}); export the model again") from None
 
 
@@ -174,6 +219,7 @@ def _card(path: Path, values: dict[str, Any]) -> ExportedCard:
         files=values["files"],
         check=values["check"],
         provenance=values["provenance"],
+        adaptation=_read_adaptation(path.parent, values),
     )
     missing = [subset for subset in all_subsets(model.modalities) if subset not in card.graphs]
     if missing:
@@ -184,6 +230,16 @@ def _card(path: Path, values: dict[str, Any]) -> ExportedCard:
     for kind in card.sizes:
         card.similarity(kind)
     return card
+
+
+def _read_adaptation(folder: Path, values: Mapping[str, Any]) -> Adaptation | None:
+    given = values.get("adaptation")
+    if given is None:
+        return None
+    content = (folder / ADAPTATION_NAME).read_bytes()
+    if hashlib.sha256(content).hexdigest() != values["files"][ADAPTATION_NAME]:
+        raise ValueError(f"{ADAPTATION_NAME} is not as it was written")
+    return adaptation_from(given, safetensors_load(content))
 
 
 _KINDS: Kinds = {

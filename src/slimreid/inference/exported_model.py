@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy as np
 from slimreid.config.model import BOTH
 from slimreid.data.image_batch import ImageBatch, Ints
 from slimreid.errors import ConfigError
-from slimreid.inference.exported_card import CARD_NAME, ExportedCard
+from slimreid.inference.adaptation import Adaptation
+from slimreid.inference.exported_card import ExportedCard
 from slimreid.inference.kinds import Floats, check_kind
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.model_card import ModelCard
@@ -43,6 +45,11 @@ class ExportedModel(LoadedModel):
         return self.exported.fingerprint
 
     @property
+    def adaptation(self) -> Adaptation | None:  # type: ignore[override]
+        """What it knows of the cameras of a site, if it was adapted to one."""
+        return self.exported.adaptation
+
+    @property
     def sizes(self) -> Mapping[str, int]:
         """Channels of each kind of feature, `both` last."""
         return self.exported.sizes
@@ -55,7 +62,7 @@ class ExportedModel(LoadedModel):
     @property
     def weight_bytes(self) -> int:
         """Bytes of the files with weights, which the graphs share."""
-        names = [name for name in self.exported.files if not name.endswith((".onnx", ".md"))]
+        names = [name for name in self.exported.files if name.endswith(".bin")]
         return sum((self.engine.folder / name).stat().st_size for name in names)
 
     @property
@@ -68,8 +75,14 @@ class ExportedModel(LoadedModel):
         check_kind(feature, tuple(self.sizes))
         return self.exported.similarity(feature)
 
-    def features(self, batch: ImageBatch) -> dict[str, Floats]:
-        """Features (B, D) of a batch per branch, as the model gives them, not normalised.
+    def unadapted(self) -> ExportedModel:
+        """The same model without an adaptation."""
+        engine = copy(self.engine)
+        engine.card = replace(self.exported, adaptation=None)
+        return ExportedModel(engine, self.path)
+
+    def plain_features(self, batch: ImageBatch) -> dict[str, Floats]:
+        """Features (B, D) of a batch per branch, as the model gives them, not normalised, not adapted.
 
         Samples that have the same modalities are computed together, by the graph of these modalities.
         """
@@ -112,4 +125,6 @@ def load_exported(
     if device not in (None, "cpu"):
         raise ConfigError(f"device '{device}': an exported model runs on the CPU; leave it out")
     engine = OnnxEngine(folder, threads)
-    return ExportedModel(engine, engine.folder / CARD_NAME)
+    loaded = ExportedModel(engine, engine.path)
+    loaded.check_adaptation()
+    return loaded

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slimreid.config.model import DEFAULT_MODEL
 from slimreid.errors import ConfigError
 from slimreid.extras import explain_missing
 from slimreid.inference.exported_card import is_exported
 from slimreid.inference.loaded_model import LoadedModel
-from slimreid.inference.model_card import find_model
+from slimreid.inference.shipped import find_model, resolve_model
 
 if TYPE_CHECKING:
     import torch
@@ -18,12 +19,15 @@ __all__ = ["LoadedModel", "load"]
 
 
 def load(
-    path: Path | str, device: torch.device | str | None = "cpu", threads: int | None = None
+    path: Path | str = DEFAULT_MODEL,
+    device: torch.device | str | None = "cpu",
+    threads: int | None = None,
 ) -> LoadedModel:
     """Load a model for use: a model file, the folder of a run or checkpoint, or an exported model.
 
     Args:
-        path: File or folder. An exported model needs no torch.
+        path: File, folder, or the name of a model that ships, such as people-tiny. An exported model, which
+            those that ship are, needs no torch.
         device: cpu, cuda or mps; None = a GPU if there is one. An exported model runs on the CPU.
         threads: Threads of an exported model; None = as many as this process may use. Models that torch
             runs take what torch is set to.
@@ -33,6 +37,7 @@ def load(
         ConfigError: For a device or number of threads that cannot be used.
         MissingExtraError: Where what runs the model is not installed.
     """
+    path = resolve_model(path)
     if is_exported(path):
         with explain_missing():
             from slimreid.inference.exported_model import load_exported

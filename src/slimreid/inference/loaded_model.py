@@ -7,15 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from slimreid.config import Config
 from slimreid.config.backbones import vit_config
 from slimreid.config.model import BOTH
 from slimreid.data.image_batch import ImageBatch, Ints
 from slimreid.data.images.resize import resize
 from slimreid.data.images.values import Pixels
+from slimreid.errors import ModelError
+from slimreid.inference.adaptation import Adaptation, Bools, subtract_means
 from slimreid.inference.embed import Images, embed_images
 from slimreid.inference.kinds import Floats
 from slimreid.inference.model_card import ModelCard
+from slimreid.inference.shipped import shipped_name
 from slimreid.inference.similarity import Similarity
 
 
@@ -27,6 +32,8 @@ class LoadedModel(ABC):
     """SHA-256 of the weights it was trained to."""
     path: Path
     """Its file."""
+    adaptation: Adaptation | None
+    """What it knows of the cameras of a site, if it was adapted to one (`slimreid adapt`)."""
 
     @property
     @abstractmethod
@@ -41,15 +48,92 @@ class LoadedModel(ABC):
     @property
     @abstractmethod
     def feature_fingerprint(self) -> str:
-        """SHA-256 over weights, precision and preprocessing: only features that agree in it are compared."""
+        """SHA-256 over all that decides features: only features that agree in it are compared."""
 
     @abstractmethod
     def similarity(self, feature: str = BOTH) -> Similarity:
         """How features of a kind are compared; raises `ConfigError` for one the model does not have."""
 
     @abstractmethod
+    def unadapted(self) -> LoadedModel:
+        """The same model without an adaptation."""
+
+    @abstractmethod
+    def plain_features(self, batch: ImageBatch) -> dict[str, Floats]:
+        """Features (B, D) of a batch per branch, as the model gives them, not normalised, not adapted."""
+
     def features(self, batch: ImageBatch) -> dict[str, Floats]:
-        """Features (B, D) of a batch per branch, as the model gives them, not normalised."""
+        """Features (B, D) of a batch per branch, adapted to the site if the model is; not normalised.
+
+        The cameras of the batch are numbered as by `camera_number`.
+        """
+        present = batch.presence_of(self.modalities)
+        return self.adapted(self.plain_features(batch), present, batch.camera)
+
+    def adapted(self, features: Mapping[str, Floats], present: Bools, camera: Ints) -> dict[str, Floats]:
+        """Features (B, D) per branch without the means of their cameras, if the model has any.
+
+        `present` (B, M): what each sample was seen in; `camera` (B,), numbered as by `camera_number`.
+        """
+        found = dict(features)
+        if self.adaptation is None:
+            return found
+        K = len(self.adaptation.cameras)
+        site = camera - len(self.cameras)
+        row = np.where((site >= 0) & (site < K), site, K)
+        options = self.config.model
+        unit = options.missing == "skip"
+        for kind, values in found.items():
+            # Blocks of several modalities have values too where one of these lacks: those are not compared.
+            fills = unit and all(len(block) == 1 for block in self.similarity(kind).blocks)
+            found[kind] = subtract_means(
+                values.reshape(len(values), *self.block_shape(kind)),
+                self.holds(kind, present),
+                self.adaptation.means[kind][row],
+                unit=unit,
+                fill=options.missing_fill_scale if fills else None,
+            ).reshape(values.shape)
+        return found
+
+    def holds(self, kind: str, present: Bools) -> Bools:
+        """(B, S): which blocks of a kind of feature samples have that were seen in `present` (B, M)."""
+        similarity = self.similarity(kind)
+        found: Bools = similarity.holds[similarity.subset_numbers(present, len(present))]
+        return found
+
+    def check_adaptation(self) -> None:
+        """Raise `ModelError` unless the adaptation fits the features of the model."""
+        if self.adaptation is None:
+            return
+        K = len(self.adaptation.cameras)
+        for kind in self.sizes:
+            table = self.adaptation.means.get(kind)
+            shape = (K + 1, *self.block_shape(kind))
+            if kind != BOTH and (table is None or table.shape != shape or not np.isfinite(table).all()):
+                raise ModelError(
+                    f"{self.path}: the means of '{kind}' are not {shape} finite numbers; adapt it again"
+                )
+
+    def block_shape(self, kind: str) -> tuple[int, int]:
+        """Blocks of a kind of feature, and channels of each."""
+        blocks = len(self.similarity(kind).blocks)
+        return blocks, self.sizes[kind] // blocks
+
+    def camera_number(self, name: str | None) -> int:
+        """The number of a camera: those of training come first; where the model is adapted, only the cameras
+        of the site are known, and come after those of training. −1 for any other, and for None.
+        """
+        if name is None:
+            return -1
+        if self.adaptation is None:
+            return self.cameras.index(name) if name in self.cameras else -1
+        site = self.adaptation.cameras
+        return len(self.cameras) + site.index(name) if name in site else -1
+
+    @property
+    def source(self) -> str:
+        """What to load it by again: its path, or the name of a model that ships."""
+        return shipped_name(self.path) or str(self.path)
 
     @abstractmethod
     def kept_patches(self, batch: ImageBatch) -> Ints:
@@ -115,7 +199,8 @@ class LoadedModel(ABC):
                 dicts {modality: image}; or, for a model of one modality, an image or a list of them. An image
                 is a path, PIL image, array or tensor (see `slimreid.data.images.pixels`).
             feature: Kind of feature.
-            cameras: B names, if the model knows cameras.
+            cameras: B names, None where one is not known. They matter to a model with camera embeddings or
+                one that was adapted to a site.
             batch: Samples that are read and embedded at a time; default: as in training.
             show_progress: Default: in a terminal, where there are several batches.
 

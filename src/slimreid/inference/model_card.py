@@ -16,6 +16,7 @@ from slimreid.config import Config
 from slimreid.config.files import config_from_dict
 from slimreid.errors import ConfigError, ModelError
 from slimreid.files import is_torch_file
+from slimreid.inference.adaptation import Adaptation, adaptation_from
 
 CHOSEN_ON_TEST = "the checkpoint was chosen on the test set, so its figures are too good"
 """What every result of such a model must say."""
@@ -43,8 +44,10 @@ class ModelCard:
     """What the pixels were, if the manifest says so, e.g. 'real rgb, simulated nir/tir'."""
 
 
-def feature_fingerprint(card: ModelCard, weights: str, precision: str) -> str:
-    """SHA-256 over all that decides the features of an image: weights, precision and preprocessing.
+def feature_fingerprint(
+    card: ModelCard, weights: str, precision: str, adaptation: Adaptation | None = None
+) -> str:
+    """SHA-256 over all that decides the features of an image: weights, precision, preprocessing, adaptation.
 
     Features of two models may be compared if and only if they agree in this.
     """
@@ -55,6 +58,7 @@ def feature_fingerprint(card: ModelCard, weights: str, precision: str) -> str:
         card.modalities,
         [transforms.size, transforms.mean, transforms.std, transforms.test_resize],
         [data.windows, data.scaled_decode],
+        *([] if adaptation is None else [adaptation.digest]),
     ]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -75,8 +79,9 @@ MODEL_NAME = "model.safetensors"
 FORMAT = 2
 HEADER = "slimreid"
 """Key of the header in the metadata of the file."""
-IMPOSTORS = "impostors."
-"""Start of the names of tables that are no weights."""
+IMPOSTORS, ADAPTATION = "impostors.", "adaptation."
+"""Starts of the names of tables that are no weights."""
+TABLES = (IMPOSTORS, ADAPTATION)
 
 Values = tuple[str, str, tuple[int, ...], Any]
 """Name, type as torch calls it, shape and bytes of an array."""
@@ -109,11 +114,14 @@ def read_card(path: Path) -> tuple[ModelCard, str]:
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The header of a model file, with the tables of impostors under `impostors`; raises `ModelError`."""
+    """The header of a model file, its tables of impostors under `impostors` and its `adaptation`, if any.
+
+    Raises `ModelError`.
+    """
     try:
         with safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
-            extra = {name: file.get_tensor(name) for name in file.keys() if name.startswith(IMPOSTORS)}  # noqa: SIM118
+            extra = {name: file.get_tensor(name) for name in file.keys() if name.startswith(TABLES)}  # noqa: SIM118
     except FileNotFoundError:
         raise ModelError(f"{path}: no such model file") from None
     except (SafetensorError, OSError) as error:
@@ -130,8 +138,24 @@ def read_header(path: Path) -> dict[str, Any]:
     header = _header(path, metadata[HEADER])
     if checksum(header, extra) != header.get("checksum"):
         raise ModelError(f"{path}: its header does not match its checksum; copy or download the file again")
-    header["impostors"] = {name.removeprefix(IMPOSTORS): table for name, table in extra.items()}
+    header["impostors"], arrays = (
+        {name.removeprefix(start): table for name, table in extra.items() if name.startswith(start)}
+        for start in TABLES
+    )
+    if "adaptation" in header:
+        try:
+            header["adaptation"] = adaptation_from(header["adaptation"], arrays)
+        except (KeyError, TypeError) as error:
+            raise ModelError(f"{path}: its adaptation is damaged ({error!r}); adapt it again") from None
     return header
+
+
+def file_fingerprint(path: Path) -> str:
+    """`feature_fingerprint` of the model in a file, without reading the weights; raises `ModelError`."""
+    header = read_header(path)
+    card = card_from_header(path, header)
+    precision = card.config.train.precision
+    return feature_fingerprint(card, header["fingerprint"], precision, header.get("adaptation"))
 
 
 def _header(path: Path, text: str) -> dict[str, Any]:
@@ -164,16 +188,3 @@ _KINDS: dict[str, type] = {
     "select_on": str,
 }
 """What every header must hold."""
-
-
-def find_model(path: Path | str) -> Path:
-    """The model file meant by `path`: the file itself, or the one in a run's or checkpoint's folder."""
-    path = Path(path)
-    if path.is_dir():
-        inside = path / MODEL_NAME
-        if not inside.is_file():
-            raise ModelError(f"{path}: no {MODEL_NAME} in this folder; give a model file or a finished run")
-        return inside
-    if not path.is_file():
-        raise ModelError(f"{path}: no such model; give a {MODEL_NAME} or the folder of a run")
-    return path

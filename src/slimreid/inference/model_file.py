@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -16,8 +17,19 @@ from torch import Tensor
 from slimreid import __version__
 from slimreid.errors import ModelError
 from slimreid.files import atomic_write
+from slimreid.inference.adaptation import Adaptation
 from slimreid.inference.kinds import Floats
-from slimreid.inference.model_card import FORMAT, HEADER, IMPOSTORS, ModelCard, checksum, digest, read_header
+from slimreid.inference.model_card import (
+    ADAPTATION,
+    FORMAT,
+    HEADER,
+    IMPOSTORS,
+    TABLES,
+    ModelCard,
+    checksum,
+    digest,
+    read_header,
+)
 
 
 def fingerprint(state: Mapping[str, Tensor]) -> str:
@@ -36,15 +48,20 @@ def write_model(
     state: Mapping[str, Tensor],
     card: ModelCard,
     impostors: Mapping[str, Floats] | None = None,
+    adaptation: Adaptation | None = None,
 ) -> str:
     """Write a model file atomically and return its fingerprint; the same input gives the same bytes.
 
-    `impostors`: per kind of feature, how alike different training identities are, see `Similarity`.
+    `impostors`: per kind of feature, how alike different training identities are, see `Similarity`;
+    `adaptation`: what is known of the cameras of a site.
     """
     tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
     print_ = fingerprint(tensors)
-    extra = {f"{IMPOSTORS}{kind}": table for kind, table in (impostors or {}).items()}
+    extra: dict[str, NDArray[Any]] = {f"{IMPOSTORS}{kind}": x for kind, x in (impostors or {}).items()}
     header = {"format": FORMAT, "slimreid": __version__, "fingerprint": print_, **asdict(card)}
+    if adaptation is not None:
+        header["adaptation"] = adaptation.values
+        extra |= {f"{ADAPTATION}{name}": array for name, array in adaptation.to_arrays().items()}
     # As JSON gives it back: tuples become lists.
     header = json.loads(json.dumps(header))
     header["checksum"] = checksum(header, extra)
@@ -61,7 +78,7 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     header = read_header(path)
     try:
         with safe_open(path, framework="pt") as file:
-            names = [name for name in file.keys() if not name.startswith(IMPOSTORS)]  # noqa: SIM118
+            names = [name for name in file.keys() if not name.startswith(TABLES)]  # noqa: SIM118
             state = {name: file.get_tensor(name) for name in names}
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path}: not a readable safetensors file ({error})") from None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from slimreid.errors import ConfigError, ModelError
 from slimreid.files import file_digest
-from slimreid.inference.exported_card import CARD_NAME, read_exported
+from slimreid.inference.exported_card import card_path, read_exported
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -32,7 +32,7 @@ class OnnxEngine:
     Safe to call from several threads.
 
     Args:
-        folder: The folder that `slimreid export` wrote; it is only read.
+        folder: The folder that `slimreid export` wrote, or a card in it; it is only read.
         threads: Threads of one call; None = as many as `OMP_NUM_THREADS` says, else as this process may use
             cores. Give 1 where several processes or threads serve requests.
         private_bytes: Memory that weights may take beside their file. onnxruntime copies the weights of each
@@ -46,9 +46,9 @@ class OnnxEngine:
     def __init__(
         self, folder: Path | str, threads: int | None = None, private_bytes: int = PRIVATE_BYTES
     ) -> None:
-        folder = Path(folder)
-        self.folder = folder.parent if folder.name == CARD_NAME else folder
-        self.card = read_exported(self.folder)
+        self.path = card_path(folder)
+        self.folder = self.path.parent
+        self.card = read_exported(self.path)
         self.threads = usable_threads() if threads is None else threads
         if self.threads < 1:
             raise ConfigError(f"threads must be at least 1, not {threads}")

@@ -56,12 +56,14 @@ class KnowsModalities(Protocol):
         """Those it knows, in order."""
 
 
-def open_queries(loaded: KnowsModalities, images: Sequence[str], modality: str | None = None) -> ModelData:
+def open_queries(
+    loaded: KnowsModalities, images: Sequence[str], modality: str | None = None, camera: str = ""
+) -> ModelData:
     """Image files as samples to search for.
 
     Files whose names differ only in the modality (`a_rgb.png`, `a_tir.png`) are one sample, and so are all
     that are written `tir=FILE`. A file that names no modality is of `modality`: the model's only one,
-    or rgb.
+    or rgb. `camera` took all of them.
 
     Raises:
         DataError: for a file that is not there, or two of one sample in the same modality.
@@ -88,7 +90,7 @@ def open_queries(loaded: KnowsModalities, images: Sequence[str], modality: str |
         refs[found] = ImageRef(place.as_posix())
     there = tuple(m for m in loaded.modalities if any(m in refs for refs in samples.values()))
     rows = [
-        Sample("query", "", "", "", {m: refs[m] for m in there if m in refs}, row=number)
+        Sample("query", "", camera, "", {m: refs[m] for m in there if m in refs}, row=number)
         for number, refs in enumerate(samples.values(), start=1)
     ]
     root = Path(Path.cwd().anchor)  # paths are absolute
@@ -107,7 +109,11 @@ def _usual_modality(loaded: KnowsModalities, modality: str | None) -> str:
 
 
 def open_gallery(
-    loaded: LoadedModel, place: Path, feature: str = BOTH, modality: str | None = None
+    loaded: LoadedModel,
+    place: Path,
+    feature: str = BOTH,
+    modality: str | None = None,
+    camera: str | None = None,
 ) -> tuple[Embeddings, tuple[str, ...]]:
     """Features of a gallery: a file of embeddings, a manifest or any folder of images; also gives notes.
 
@@ -127,7 +133,7 @@ def open_gallery(
             raise DataError(f"{place}: has the feature '{found.feature}', not '{feature}'; give --feature")
         return found, ()
     is_bare = place.is_dir() and not (place / MANIFEST_NAME).is_file()  # a manifest says what its images are
-    data, _ = open_images(loaded, place, modality if is_bare else None)
+    data, _ = open_images(loaded, place, modality if is_bare else None, camera)
     return embed_dataset(loaded, data, feature=feature, extraction=Extraction(cache=_cache(loaded, place)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,13 @@ from slimreid.data.image_batch import ImageBatch, Ints
 from slimreid.data.images.values import Pixels
 from slimreid.devices import Precision, choose_device, usable_precision
 from slimreid.errors import ConfigError, DataError, ModelError
+from slimreid.inference.adaptation import Adaptation
 from slimreid.inference.batches import embed_batches
-from slimreid.inference.exported_card import is_exported
 from slimreid.inference.kinds import Floats
 from slimreid.inference.loaded_model import LoadedModel
-from slimreid.inference.model_card import ModelCard, card_from_header, feature_fingerprint, find_model
-from slimreid.inference.model_file import read_model
+from slimreid.inference.model_card import ModelCard, card_from_header, feature_fingerprint
+from slimreid.inference.model_file import read_model, write_model
+from slimreid.inference.shipped import find_model
 from slimreid.inference.similarity import Similarity
 from slimreid.inference.training_statistics import feature_similarity
 from slimreid.models.build import build_model
@@ -41,6 +42,7 @@ class TrainedModel(LoadedModel):
     path: Path
     impostors: Mapping[str, Floats] = field(default_factory=dict)
     """Per kind of feature, how alike different training identities are; see `Similarity`."""
+    adaptation: Adaptation | None = None
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -60,7 +62,8 @@ class TrainedModel(LoadedModel):
     @property
     def feature_fingerprint(self) -> str:
         """SHA-256 over weights, precision and preprocessing: only features that agree in it are compared."""
-        return feature_fingerprint(self.card, self.fingerprint, self.config.train.precision)
+        precision = self.config.train.precision
+        return feature_fingerprint(self.card, self.fingerprint, precision, self.adaptation)
 
     def similarity(self, feature: str = BOTH) -> Similarity:
         """How features of a kind are compared; raises `ConfigError` for one the model does not have."""
@@ -72,7 +75,11 @@ class TrainedModel(LoadedModel):
         """Resize (H, W, 3) uint8 to (3, *size) uint8, by torch."""
         return fast_resize(image, size, mode)
 
-    def features(self, batch: ImageBatch) -> dict[str, Floats]:
+    def unadapted(self) -> TrainedModel:
+        """The same model without an adaptation."""
+        return replace(self, adaptation=None)
+
+    def plain_features(self, batch: ImageBatch) -> dict[str, Floats]:
         """Features (B, D) of a batch per branch, as the model gives them, not normalised."""
         tensors = ModalBatch.from_images(batch)
         (found,) = embed_batches(self.model, [tensors], self.device, self.precision)
@@ -92,8 +99,6 @@ def load_trained(path: Path | str, device: torch.device | str | None = "cpu") ->
     `device` None = a GPU if there is one. Raises `ModelError` naming the file and what is wrong with it,
     `ConfigError` for a device that cannot be used.
     """
-    if is_exported(path):
-        raise ModelError(f"{path}: an exported model, which torch does not run; give the run it came from")
     path = find_model(path)
     place = device if isinstance(device, torch.device) else choose_device(device)
     return assemble(path, *read_model(path), place)
@@ -112,7 +117,15 @@ def assemble(
             feature_similarity(model, kind, table)
         except (ConfigError, DataError) as error:
             raise ModelError(f"{path}: its statistics of impostors are wrong: {error}") from None
-    return TrainedModel(model.to(device).eval(), card, header["fingerprint"], path, tables)
+    adaptation = header.get("adaptation")
+    loaded = TrainedModel(model.to(device).eval(), card, header["fingerprint"], path, tables, adaptation)
+    loaded.check_adaptation()
+    return loaded
+
+
+def write_adapted(loaded: TrainedModel, path: Path, adaptation: Adaptation) -> None:
+    """Write a model with an adaptation in place of its own."""
+    write_model(path, loaded.model.state_dict(), loaded.card, loaded.impostors, adaptation)
 
 
 def architecture(loaded: LoadedModel) -> ReIDModel:

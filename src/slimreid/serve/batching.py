@@ -18,15 +18,25 @@ from slimreid.errors import SlimReIDError
 from slimreid.gallery.store.rows import Floats
 from slimreid.serve.errors import BusyError
 
-Sample = Mapping[str, Any]
-Embed = Callable[[Sequence[Sample]], Floats]
+
+@dataclass(frozen=True)
+class Shot:
+    """A sample to embed."""
+
+    images: Mapping[str, Any]
+    """By modality."""
+    camera: str = ""
+    """Which took it; '' where it is not known."""
+
+
+Embed = Callable[[Sequence[Shot]], Floats]
 
 
 @dataclass(eq=False)
 class _Waiting:
     """Samples of one request."""
 
-    samples: Sequence[Sample]
+    samples: Sequence[Shot]
     future: Future[Floats] = field(default_factory=Future)
 
 
@@ -58,13 +68,13 @@ class Batcher:
             with self._lock:
                 self.reserved -= samples
 
-    def submit(self, samples: Sequence[Sample]) -> Future[Floats]:
+    def submit(self, samples: Sequence[Shot]) -> Future[Floats]:
         """Features (B, D) of samples, to come."""
         waiting = _Waiting(samples)
         self._queue.put(waiting)
         return waiting.future
 
-    async def embed(self, samples: Sequence[Sample]) -> Floats:
+    async def embed(self, samples: Sequence[Shot]) -> Floats:
         """Features (B, D) of samples; raises what the model raises."""
         return await asyncio.wrap_future(self.submit(samples))
 

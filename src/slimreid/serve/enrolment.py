@@ -47,7 +47,7 @@ async def enrol_samples(
     hashes = {sample.upload.hash: sample for sample in reversed(samples)}
     there = await service.in_thread(find_known, service, list(hashes))
     new = [sample for digest, sample in hashes.items() if digest not in there]
-    seen = await service.see([sample.upload for sample in new], thumbnail=True) if new else []
+    seen = await see_labelled(service, new) if new else []
     by_hash = {found.upload.hash: found for found in seen}
     # What is there already is decoded too: it may be known by content and still be shown with its quality.
     others = [sample.upload for digest, sample in hashes.items() if digest in there]
@@ -75,6 +75,12 @@ async def enrol_samples(
             )
         )
     return schemas.Enrolled(dry_run=dry_run, entry=outcome.entry, samples=results)
+
+
+async def see_labelled(service: Service, samples: Sequence[Labelled]) -> list[Seen]:
+    """Decode and embed samples that are to be enrolled."""
+    uploads, cameras = [s.upload for s in samples], [s.labels.camera for s in samples]
+    return await service.see(uploads, cameras, thumbnail=True)
 
 
 def find_known(service: Service, hashes: Sequence[str]) -> dict[str, int]:

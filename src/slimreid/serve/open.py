@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from slimreid.config.model import DEFAULT_MODEL
 from slimreid.errors import ConfigError
 from slimreid.gallery.store.open import open_store
 from slimreid.inference.load import load
@@ -25,7 +26,7 @@ def open_service(gallery: str, model: Path | None, settings: Settings) -> Servic
         )
     store = open_store(gallery)
     try:
-        loaded = load(model or store.model.path)
+        loaded = load(model or store.model.path or DEFAULT_MODEL)
         return Service(store, loaded, settings)
     except BaseException:
         store.close()

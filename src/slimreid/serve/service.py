@@ -21,7 +21,7 @@ from slimreid.gallery.queries import Query, join_query
 from slimreid.gallery.store.contract import Store
 from slimreid.gallery.store.rows import Filter, Floats, ModelInfo
 from slimreid.serve.access import Access
-from slimreid.serve.batching import Batcher
+from slimreid.serve.batching import Batcher, Shot
 from slimreid.serve.decoding.messages import Decoded
 from slimreid.serve.decoding.pool import DecodePool
 from slimreid.serve.errors import TooLargeError
@@ -74,7 +74,7 @@ class Service:
         grey = np.full((64, 64, 3), 128, np.uint8)
         samples = [dict.fromkeys(self.info.modalities, grey)] * self.settings.service.batch
         for _ in range(2):  # onnxruntime plans its memory in the first call and takes it in the second
-            embed_samples(self.model, self.info.feature, samples, len(samples))
+            embed_samples(self.model, self.info.feature, samples, batch=len(samples))
 
     def stop(self) -> None:
         """Finish what runs and let go of everything."""
@@ -109,20 +109,24 @@ class Service:
         own = {self.settings.host} if self.settings.host not in ("0.0.0.0", "::") else set()
         return frozenset({*_LOOPBACK, *own, *self.settings.names})
 
-    def _embed(self, samples: Sequence[Mapping[str, Any]]) -> Floats:
+    def _embed(self, shots: Sequence[Shot]) -> Floats:
+        samples, cameras = [dict(shot.images) for shot in shots], [shot.camera for shot in shots]
         batch = self.settings.service.batch
-        found = embed_samples(self.model, self.info.feature, [dict(sample) for sample in samples], batch)
+        found = embed_samples(self.model, self.info.feature, samples, cameras, batch)
         self.metrics.count_batch(len(samples))
         return found
 
-    async def see(self, uploads: Sequence[Upload], thumbnail: bool = False) -> list[Seen]:
-        """Decode and embed samples.
+    async def see(
+        self, uploads: Sequence[Upload], cameras: Sequence[str], thumbnail: bool = False
+    ) -> list[Seen]:
+        """Decode and embed samples, each taken by a camera, '' where it is not known.
 
         Raises `DataError` for what cannot be decoded, `BusyError` where the queue is full, `TooLargeError`.
         """
         with self.batcher.reserve(len(uploads)):
             decoded = await self.decode(uploads, thumbnail)
-            features = await self.batcher.embed([found.images for found in decoded])
+            shots = [Shot(found.images, camera) for found, camera in zip(decoded, cameras, strict=True)]
+            features = await self.batcher.embed(shots)
         return [Seen(u, d, f) for u, d, f in zip(uploads, decoded, features, strict=True)]
 
     async def decode(self, uploads: Sequence[Upload], thumbnail: bool = False) -> list[Decoded]:

@@ -115,7 +115,7 @@ def test_a_folder_with_spectra_and_a_model_that_knows_cameras(manifest, tmp_path
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["{set}"], 2, "required: --model"),
+        (["{set}", "--model", "people-tni"], 1, "no such model"),
         (["{set}", "--model", "nowhere"], 1, "nowhere: no such model"),
         (["nowhere", "--model", "{model}"], 1, "nowhere: no such file or folder"),
         (["{set}", "--model", "{model}", "--feature", "fused"], 2, "no feature 'fused'"),

@@ -102,7 +102,7 @@ def test_embeddings_are_searched_by_the_model_that_made_them(trained_run, tmp_pa
     assert [hit["paths"] for hit in by_file[0]["hits"]] == [hit["paths"] for hit in by_folder[0]["hits"]]
     monkeypatch.chdir(tmp_path)
     code, _, err = run_command("search", query, "--in", out, capsys=capsys)
-    assert (code, "name one with --model" in err) == (2, True)
+    assert (code, "name it with --model" in err) == (2, True)
     shutil.copytree(trained_run, tmp_path / "runs" / "mine")
     code, printed, err = run_command("search", query, "--in", out, capsys=capsys)
     assert code == 0, err

@@ -27,7 +27,7 @@ def embed(options: EmbedOptions) -> None:
     default = options.modality
     if default is not None and default not in loaded.modalities:
         default = canonical(default)
-    data, how = open_images(loaded, options.images, default)
+    data, how = open_images(loaded, options.images, default, options.camera)
     chosen = parse_subset(options.modalities, loaded.modalities) if options.modalities else None
     started = time.monotonic()
     found, notes = embed_dataset(

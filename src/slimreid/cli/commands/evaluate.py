@@ -142,9 +142,11 @@ def _chosen_elsewhere(
 ) -> list[Threshold]:
     """Thresholds of another evaluation of the same model, as far as they are of what is evaluated here."""
     other = read_evaluation(path)
-    if other.fingerprint != loaded.fingerprint:
+    adaptation = loaded.adaptation.digest if loaded.adaptation is not None else ""
+    if (other.fingerprint, other.adaptation) != (loaded.fingerprint, adaptation):
         raise ConfigError(
-            f"--threshold {path}: an evaluation of other weights; a threshold holds for one model"
+            f"--threshold {path}: an evaluation of other weights or another adaptation; a threshold holds "
+            "for one model"
         )
     subsets = all_subsets(available) if options.missing == "all" else [available]
     found = thresholds_of(other.features, other.missing, other.modalities)

@@ -19,6 +19,7 @@ from slimreid.errors import ConfigError
 from slimreid.files import check_writable, refuse_existing, write_text
 from slimreid.inference.exported_card import is_exported
 from slimreid.inference.exported_model import load_exported
+from slimreid.inference.shipped import resolve_model
 from slimreid.inference.trained_model import load_trained
 from slimreid.modalities import DEFAULT_MODALITIES
 from slimreid.models.build import build_model
@@ -35,11 +36,12 @@ def profile(options: ProfileOptions) -> None:
     if options.json is not None:
         refuse_existing(options.json, options.overwrite)
         check_writable(options.json)
-    result = _measure_exported(options) if is_exported(options.model) else _measure(options)
+    found = options.model if is_config(options.model) else resolve_model(options.model)
+    result = _measure_exported(options, found) if is_exported(found) else _measure(options)
     _print(result, options.model)
     if options.json is not None:
-        found = {"source": options.model.name, **result.to_dict()}
-        write_text(options.json, json.dumps(found, indent=2) + "\n")
+        written = {"source": options.model.name, **result.to_dict()}
+        write_text(options.json, json.dumps(written, indent=2) + "\n")
         say(f"written to {options.json}")
 
 
@@ -55,10 +57,10 @@ def _measure(options: ProfileOptions) -> Profile:
         torch.set_num_threads(before)
 
 
-def _measure_exported(options: ProfileOptions) -> Profile:
+def _measure_exported(options: ProfileOptions, model: Path) -> Profile:
     """What onnxruntime takes for an exported model."""
     _refuse_set(options)
-    loaded = load_exported(options.model, options.device, options.threads)
+    loaded = load_exported(model, options.device, options.threads)
     return profile_exported(loaded, _sizes(options), options.repeats, _rounds)
 
 

@@ -7,16 +7,18 @@ from pathlib import Path
 
 from slimreid.cli.console import console, say, table
 from slimreid.cli.options.images import SearchOptions
+from slimreid.config.model import DEFAULT_MODEL
 from slimreid.errors import ConfigError, ModelError
 from slimreid.extras import explain_missing
 from slimreid.files import check_writable
 from slimreid.inference.embed_dataset import embed_dataset
 from slimreid.inference.embedding_files import SUFFIX, read_embeddings
-from slimreid.inference.exported_card import CARD_NAME, read_exported
+from slimreid.inference.exported_card import CARD_NAME, is_exported, read_exported
 from slimreid.inference.load import load
-from slimreid.inference.model_card import MODEL_NAME, feature_fingerprint, read_card
+from slimreid.inference.model_card import MODEL_NAME, file_fingerprint
 from slimreid.inference.search import Answer, open_gallery, open_queries
 from slimreid.inference.search import search as rank
+from slimreid.inference.shipped import shipped_models
 
 
 def search(options: SearchOptions) -> None:
@@ -27,16 +29,18 @@ def search(options: SearchOptions) -> None:
             from slimreid.visual.ranks.search_sheet import draw_answers
     model = options.model or _find_model(options.in_)
     loaded = load(model, options.device, options.threads)
-    queries = open_queries(loaded, options.images, options.modality)
-    gallery, notes = open_gallery(loaded, options.in_, options.feature, options.modality)
-    wanted, _ = embed_dataset(loaded, queries, feature=options.feature)
+    queries = open_queries(loaded, options.images, options.modality, options.camera)
+    gallery, notes = open_gallery(
+        loaded, options.in_, options.feature, options.modality, options.gallery_camera
+    )
+    wanted, more = embed_dataset(loaded, queries, feature=options.feature)
     answers = rank(wanted, gallery, options.top)
     if options.json:
         print(json.dumps([_plain(answer) for answer in answers], indent=2, ensure_ascii=False))
     else:
         for answer in answers:
             _print(answer)
-        for note in notes:
+        for note in dict.fromkeys([*notes, *(more if loaded.adaptation is not None else ())]):
             say(f"note: {note}")
         if options.model is None:
             say(f"model: {model}")
@@ -46,27 +50,31 @@ def search(options: SearchOptions) -> None:
             say(f"picture: {options.picture}")
 
 
-def _find_model(gallery: Path) -> Path:
-    """The model of `runs` that made an embeddings file, or the newest; raises `ConfigError` without one."""
-    files = [path for name in (MODEL_NAME, CARD_NAME) for path in Path("runs").glob(f"*/{name}")]
-    found = sorted(files, key=lambda path: path.stat().st_mtime, reverse=True)
-    if gallery.suffix.lower() == SUFFIX:
-        wanted = read_embeddings(gallery).fingerprint
-        found = [path for path in found if _fingerprint(path) == wanted]
-    if not found:
-        raise ConfigError("there is no fitting model in the folder 'runs'; name one with --model")
-    return found[0].parent
+def _find_model(gallery: Path) -> Path | str:
+    """The model that ships; for a file of embeddings the one that made it, of those and of `runs`.
+
+    Raises `ConfigError` where that is neither.
+    """
+    if gallery.suffix.lower() != SUFFIX:
+        return DEFAULT_MODEL
+    wanted = read_embeddings(gallery).fingerprint
+    files = {str(p.parent): p for name in (MODEL_NAME, CARD_NAME) for p in Path("runs").glob(f"*/{name}")}
+    for name, path in (shipped_models() | files).items():
+        if _fingerprint(path) == wanted:
+            return name
+    raise ConfigError(
+        f"{gallery}: made by no model that ships or is in the folder 'runs'; name it with --model"
+    )
 
 
 def _fingerprint(path: Path) -> str | None:
     """`feature_fingerprint` of a model file or exported model; None for one that cannot be read."""
     try:
-        if path.name == CARD_NAME:
+        if is_exported(path):
             return read_exported(path).feature_fingerprint
-        card, weights = read_card(path)
+        return file_fingerprint(path)
     except ModelError:
         return None
-    return feature_fingerprint(card, weights, card.config.train.precision)
 
 
 def _print(answer: Answer) -> None:

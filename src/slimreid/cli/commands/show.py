@@ -10,6 +10,7 @@ from slimreid.errors import ConfigError
 from slimreid.inference.features.data import open_data
 from slimreid.inference.kinds import check_kind
 from slimreid.inference.load import LoadedModel, load
+from slimreid.inference.shipped import results_folder
 from slimreid.inference.trained_model import TrainedModel
 from slimreid.visual.patches.sample_views import draw_sample, open_sample, part_of, rank_sample
 from slimreid.visual.style import LOOKS, save_picture
@@ -26,7 +27,7 @@ def show(options: ShowOptions) -> None:
         check_kind(options.feature, tuple(loaded.sizes))
         for seen in chosen:
             part_of(dataset, seen)
-    folder = options.out or loaded.path.parent / "pictures"
+    folder = options.out or results_folder(loaded.path) / "pictures"
     targets = _targets(folder, [seen.name for seen in chosen], options.out is None)
     for seen, target in zip(chosen, targets, strict=True):
         if not isinstance(loaded, TrainedModel):

@@ -1,4 +1,4 @@
-"""Options of `slimreid export`."""
+"""Options of the commands that make a model of another: `export`, `adapt`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from slimreid.cli.options import REQUIRED
+from slimreid.cli.options import REQUIRED, Split, check_least
 from slimreid.errors import ConfigError
 
 
@@ -32,3 +32,35 @@ class ExportOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.max_loss <= 100:
             raise ConfigError(f"--max-loss takes points of mAP from 0 to 100, not {self.max_loss:g}")
+
+
+@dataclass(frozen=True)
+class AdaptOptions:
+    """Options of `slimreid adapt`."""
+
+    model: Path
+    """Folder of a run or checkpoint, a model file, the folder of an exported model, or the name of one that
+    ships."""
+    images: Path
+    """Manifest with the cameras of the site, or a folder of images; no identities are needed. Keep images
+    that the model will be evaluated on out of it."""
+    out: Path = field(metadata=REQUIRED)
+    """Model to write: a file or folder; of an exported model a folder."""
+    split: Split | None = None
+    """Use the rows of this split only."""
+    modality: str | None = None
+    """In a folder without manifest: modality of images whose path does not name one."""
+    device: str | None = None
+    """cpu, cuda or mps; default: a GPU if there is one. Exported models run on the CPU."""
+    batch: int | None = None
+    """Samples per batch; default: as in training."""
+    workers: int | None = None
+    """Threads that load images; default: as in training."""
+    skip_broken: bool = False
+    """Leave out samples whose files cannot be read, instead of stopping."""
+    overwrite: bool = False
+    """Replace a model that is there."""
+
+    def __post_init__(self) -> None:
+        check_least(self, 1, "batch")
+        check_least(self, 0, "workers")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from slimreid.cli.options import REQUIRED, Feature, Split, check_least, stands_for
 from slimreid.cli.options.images import PICTURES
+from slimreid.config.model import DEFAULT_MODEL
 from slimreid.errors import ConfigError
 
 
@@ -25,7 +26,7 @@ class ModelOptions(GalleryOptions):
     """Commands that embed images."""
 
     model: Path | None = None
-    """Run, checkpoint or model file; default: the one the gallery was made with."""
+    """Run, model file, exported folder or name of a model; default: the one the gallery was made with."""
     device: str | None = None
     """cpu, cuda or mps; default: a GPU if there is one."""
 
@@ -63,8 +64,8 @@ class RowOptions(GalleryOptions):
 class CreateOptions(GalleryOptions):
     """Options of `slimreid gallery create`."""
 
-    model: Path = field(metadata=REQUIRED)
-    """Folder of a run or checkpoint, or a model file, whose features the gallery holds."""
+    model: Path = Path(DEFAULT_MODEL)
+    """Run, model file, exported folder or name of a model that ships, whose features the gallery holds."""
     feature: Feature = "both"
     """Feature to hold: one branch of the model, or both together."""
 
@@ -98,6 +99,8 @@ class QueryOptions(ModelOptions, RowOptions, ServerOptions):
     images: list[str]
     """Image files. Names that differ only in the modality (a_rgb.png a_tir.png) are one sample, as are all
     files written tir=FILE."""
+    query_camera: str = ""
+    """Camera that took the images, for a model that was adapted to a site ('slimreid adapt')."""
     together: bool = False
     """The images show one object: pool them, by quality, into one query."""
     modality: str | None = None
@@ -294,7 +297,7 @@ class ReembedOptions(GalleryOptions):
     """Options of `slimreid gallery reembed`."""
 
     model: Path = field(metadata=REQUIRED)
-    """Run, checkpoint or model file to compute all features with."""
+    """Run, model file, exported folder or name of a model to compute all features with."""
     device: str | None = None
     """cpu, cuda or mps; default: a GPU if there is one."""
     feature: Feature | None = None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from slimreid.cli.options import REQUIRED, Cameras, Feature, Split, check_least
+from slimreid.config.model import DEFAULT_MODEL
 from slimreid.errors import ConfigError
 
 PICTURES = (".png", ".jpg", ".jpeg", ".html", ".htm")
@@ -19,8 +20,9 @@ class EmbedOptions:
     images: Path
     """Manifest, a folder with manifest.csv, or any folder of images. Into Parquet: a manifest, which may be
     Parquet itself."""
-    model: Path = field(metadata=REQUIRED)
-    """Folder of a run or checkpoint, a model file, or the folder of an exported model."""
+    model: Path = Path(DEFAULT_MODEL)
+    """Folder of a run or checkpoint, a model file, the folder of an exported model, or the name of one that
+    ships."""
     out: Path = Path("features.safetensors")
     """File for the features (.safetensors), with identities, paths, cameras and the model's fingerprint; or a
     folder for Parquet files (no suffix, or .parquet), which are written piece by piece: run the same
@@ -45,6 +47,8 @@ class EmbedOptions:
     """In a folder without manifest: modality of images whose path does not name one."""
     split: Split | None = None
     """Embed the rows of this split only."""
+    camera: str | None = None
+    """In a folder without manifest: camera that took the images, for a model that was adapted to a site."""
     cameras: Cameras = "auto"
     """Are cameras with the names of training cameras the same ones? auto = only in the data of the run."""
     device: str | None = None
@@ -70,11 +74,11 @@ class EmbedOptions:
         if self.engine == "ray" and not self.to_parquet:
             raise ConfigError(f"--engine ray writes a folder of Parquet files: --out {self.out.stem}")
         if self.to_parquet and (
-            self.modality or self.skip_broken or self.overwrite or self.workers is not None
+            self.modality or self.camera or self.skip_broken or self.overwrite or self.workers is not None
         ):
             raise ConfigError(
-                "--modality, --skip-broken, --overwrite and --workers do not go with Parquet: it takes a "
-                "manifest, gives a broken image a row with a status, and goes on with what is there"
+                "--modality, --camera, --skip-broken, --overwrite and --workers do not go with Parquet: it "
+                "takes a manifest, gives a broken image a row with a status, and goes on with what is there"
             )
         if self.json and not self.to_parquet:
             raise ConfigError("--json goes with Parquet")
@@ -95,14 +99,19 @@ class SearchOptions:
     in_: Path = field(metadata=REQUIRED)
     """Where to search: a folder of images, a manifest, or a file written by 'slimreid embed'."""
     model: Path | None = None
-    """Folder of a run or checkpoint, a model file, or the folder of an exported model; default: the newest in
-    the folder 'runs', or the one that made the embeddings."""
+    """Folder of a run or checkpoint, a model file, the folder of an exported model, or the name of one that
+    ships; default: the one that made the embeddings, if it ships or is in the folder 'runs', else
+    people-tiny."""
     top: int = 10
     """Number of answers per query."""
     feature: Feature = "both"
     """Feature to search by."""
     modality: str | None = None
     """Modality of images whose path does not name one; default: rgb."""
+    camera: str = ""
+    """Camera that took the images to search for, for a model that was adapted to a site."""
+    gallery_camera: str | None = None
+    """In a folder without manifest: camera that took the images to search among."""
     device: str | None = None
     """cpu, cuda or mps; default: a GPU if there is one. Exported models run on the CPU."""
     threads: int | None = None

@@ -16,8 +16,8 @@ class EvaluateOptions:
     """Options of `slimreid evaluate`."""
 
     model: Path
-    """Folder of a run or checkpoint, a model file, the folder of an exported model, or a folder of embeddings
-    in Parquet ('slimreid embed --out FOLDER'), which is read in blocks."""
+    """Folder of a run or checkpoint, a model file, the folder of an exported model, the name of one that
+    ships, or a folder of embeddings in Parquet ('slimreid embed --out FOLDER'), which is read in blocks."""
     data: Path | None = None
     """Manifest, or a folder with manifest.csv; default: the data of the run."""
     feature: Literal["original", "slimmed", "fused", "both", "all"] = "all"

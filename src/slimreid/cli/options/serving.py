@@ -25,7 +25,7 @@ class ServeOptions(ServedOptions):
     """Options of `slimreid serve`."""
 
     model: Path | None = None
-    """Run, checkpoint, model file or exported folder; default: the one the gallery was made with."""
+    """Run, model file, exported folder or name of a model; default: the one the gallery was made with."""
     host: str = "127.0.0.1"
     """Address to listen on; any but the loopback needs tokens ('slimreid serve token add')."""
     port: int = 8000

@@ -25,6 +25,7 @@ from slimreid.evaluation.reports.thresholds import (
     needed_subsets,
     threshold_rates,
 )
+from slimreid.inference.adapt import refuse_fitted
 from slimreid.inference.exported_card import CARD_NAME
 from slimreid.inference.features.cache import evaluation_key
 from slimreid.inference.features.data import Cameras, ModelData, camera_numbers, describe_data, open_data
@@ -32,6 +33,7 @@ from slimreid.inference.features.extract import Extraction, Features, extract_fe
 from slimreid.inference.kinds import Subset, feature_kinds
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.model_card import CHOSEN_ON_TEST, MODEL_NAME
+from slimreid.inference.shipped import results_folder, shipped_name
 from slimreid.json_files import check_object, parse_json, shown
 from slimreid.modalities import all_subsets
 from slimreid.models.reid_model import BOTH
@@ -76,6 +78,8 @@ class Evaluation:
     """Options of re-ranking, if it was asked for."""
     cameras: Cameras = "auto"
     """Whether cameras named as those of training were taken for those."""
+    adaptation: str = ""
+    """SHA-256 of what the model was adapted with; empty where it was not."""
     skip_broken: bool | None = None
     """Whether samples whose files cannot be read were left out; None = as in the run."""
     thresholds: tuple[ThresholdRates, ...] = ()
@@ -109,6 +113,7 @@ class Evaluation:
             "seconds": round(self.seconds, 3),
             "key": self.key,
             "cameras": self.cameras,
+            "adaptation": self.adaptation,
             "skip_broken": self.skip_broken,
             "rerank": asdict(self.rerank) if self.rerank else None,
             "features": {kind: scores.to_dict() for kind, scores in self.features.items()},
@@ -159,6 +164,7 @@ def evaluate_model(
     data = data if isinstance(data, ModelData) else open_data(loaded, data)
     part, protocol = options.part, options.protocol or data.manifest.protocol
     data, rows = select_part(data, part)
+    refuse_fitted(loaded, data.manifest)
     key = evaluation_key(loaded, data, protocol, extraction.cameras, extraction.skip_broken)
     available = data.manifest.modalities
     subsets = all_subsets(available) if options.missing else [available]
@@ -200,14 +206,16 @@ def evaluate_model(
         rerank=options.rerank,
         cameras=extraction.cameras,
         skip_broken=extraction.skip_broken,
+        adaptation=loaded.adaptation.digest if loaded.adaptation is not None else "",
     )
 
 
 def evaluation_folder(model: Path, data: ModelData | None = None, part: Part = "test") -> Path:
     """Where the evaluation of a model is kept: beside it, on other data than its own with their name."""
-    stem = FOLDER if model.name in (MODEL_NAME, CARD_NAME) else f"{model.stem}-{FOLDER}"
+    usual = model.name in (MODEL_NAME, CARD_NAME) or shipped_name(model) is not None
+    stem = FOLDER if usual else f"{model.stem}-{FOLDER}"
     named = f"{stem}-{data.name}" if data and not data.own else stem
-    return model.parent / (named if part == "test" else f"{named}-{part}")
+    return results_folder(model) / (named if part == "test" else f"{named}-{part}")
 
 
 def read_evaluation(path: Path | str) -> Evaluation:
@@ -265,6 +273,7 @@ def _from_dict(values: Mapping[str, Any]) -> Evaluation:
         query=records.side_from_dict(values["query"]),
         gallery=records.side_from_dict(values["gallery"]),
         thresholds=tuple(map(ThresholdRates.from_dict, values.get("thresholds", []))),
+        adaptation=str(values.get("adaptation", "")),
         rerank=KReciprocal(**values["rerank"]) if values.get("rerank") else None,
     )
 

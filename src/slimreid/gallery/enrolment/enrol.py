@@ -113,7 +113,8 @@ def _broken(error: DataError, done: Enrolled, skip: bool) -> None:
 
 def _embed(store: Store, model: Embedder, read: Sequence[_Read]) -> list[NewRow]:
     info = store.model
-    features = embed_samples(model, info.feature, [dict(found.sample.images) for found in read])
+    samples = [dict(found.sample.images) for found in read]
+    features = embed_samples(model, info.feature, samples, [found.sample.camera for found in read])
     return [
         NewRow(
             feature=feature,

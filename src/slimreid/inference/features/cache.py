@@ -65,6 +65,7 @@ def features_key(loaded: LoadedModel, manifest: Manifest, config: Config, camera
     content = [
         __version__,
         loaded.fingerprint,
+        *([] if loaded.adaptation is None else [loaded.adaptation.digest]),
         asdict(config.model),
         loaded.modalities,
         loaded.precision,

@@ -100,13 +100,27 @@ def eval_config(
 
 
 def camera_numbers(loaded: LoadedModel, data: ModelData, cameras: Cameras = "auto") -> LabelEncoder:
-    """Numbers for names in which only cameras that are those of training get a number of training."""
+    """Numbers for names in which only cameras that are those of training get a number of training.
+
+    A model that was adapted knows the cameras of its site, by name, and no others (see `camera_number`).
+    """
     book = LabelEncoder.from_manifest(data.manifest, loaded.cameras)
+    if loaded.adaptation is not None:
+        return replace(book, camera=_site_numbers(loaded, data, cameras))
     if cameras == "same" or (cameras == "auto" and data.own):
         return book
     known = len(loaded.cameras)
     names = sorted({s.camera for s in data.manifest.samples})
     return replace(book, camera={name: known + i for i, name in enumerate(names)})
+
+
+def _site_numbers(loaded: LoadedModel, data: ModelData, cameras: Cameras) -> dict[str, int]:
+    """Numbers of the site's cameras, and larger ones for all others."""
+    site = loaded.adaptation.cameras if loaded.adaptation is not None else ()
+    first, names = len(loaded.cameras), sorted({s.camera for s in data.manifest.samples})
+    known = {name: first + at for at, name in enumerate(site) if cameras != "other"}
+    others = [name for name in names if name not in known]
+    return {**known, **{name: first + len(site) + at for at, name in enumerate(others)}}
 
 
 def describe_data(loaded: LoadedModel, data: ModelData, book: LabelEncoder) -> list[str]:
@@ -124,6 +138,15 @@ def describe_data(loaded: LoadedModel, data: ModelData, book: LabelEncoder) -> l
         elif strange:
             named = f"{_joined(strange[:5])}{' ...' if len(strange) > 5 else ''}"
             notes.append(f"cameras unknown to the model ({named}) get the mean camera embedding")
+    if loaded.adaptation is not None:
+        last = len(loaded.cameras) + len(loaded.adaptation.cameras)
+        others = sorted({s.camera for s in data.manifest.samples if book.camera[s.camera] >= last})
+        if others and loaded.adaptation.cameras:
+            named = _joined([name or "no name" for name in others[:5]])
+            notes.append(
+                f"the model was not adapted to these cameras: {named}{' ...' if len(others) > 5 else ''}; "
+                "they get the mean of the site"
+            )
     return notes
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from slimreid.errors import DataError, SlimReIDError
 from slimreid.gallery.decisions.calibration import RATES
 from slimreid.gallery.identification import calibrate_store, rows_as_probes
-from slimreid.serve.enrolment import Labelled, Outcome, find_known, store_samples
+from slimreid.serve.enrolment import Labelled, Outcome, find_known, see_labelled, store_samples
 from slimreid.serve.errors import BusyError, NotFoundError
 from slimreid.serve.jobs.files import (
     MOST_PROBLEMS,
@@ -251,7 +251,7 @@ class Jobs:
         """Decode and embed samples; those that are broken are left out."""
         while True:
             try:
-                part.seen += await self.service.see([s.upload for s in samples], thumbnail=True)
+                part.seen += await see_labelled(self.service, samples)
                 part.whole += samples
             except BusyError:
                 await asyncio.sleep(_AGAIN)  # people who wait come first

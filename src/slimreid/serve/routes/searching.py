@@ -27,10 +27,10 @@ def search_routes(modalities: Sequence[str]) -> APIRouter:
     """The routes, for a model of these modalities."""
     router = APIRouter(tags=["search"])
 
-    @router.post("/embed", openapi_extra=images_body(modalities))
+    @router.post("/embed", openapi_extra=images_body(modalities, schemas.EmbedForm))
     async def embed(request: Request, service: AnyService, who: Viewer) -> schemas.Embedded:
         """Features of samples, L2-normalised."""
-        _, seen = await _see(request, service)
+        _, seen = await _see(request, service, schemas.EmbedForm)
         info = service.info
         samples = [
             schemas.EmbeddedSample(**show_sample(found).model_dump(), embedding=found.feature.tolist())
@@ -79,13 +79,11 @@ async def _read(request: Request, service: Service) -> Sent:
     return sent
 
 
-async def _see(
-    request: Request, service: Service, form: type[schemas.Given] = schemas.Given
-) -> tuple[Sent, list[Seen]]:
+async def _see(request: Request, service: Service, form: type[schemas.EmbedForm]) -> tuple[Sent, list[Seen]]:
     """The samples of a request; its fields are checked before anything is decoded."""
     sent = await _read(request, service)
-    sent.form(form)
-    return sent, await service.see(sent.samples)
+    camera = sent.form(form).query_camera
+    return sent, await service.see(sent.samples, [camera] * len(sent.samples))
 
 
 def _search(service: Service, query: Query, form: schemas.SearchForm, by: str) -> list[Answer]:

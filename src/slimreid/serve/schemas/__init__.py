@@ -14,7 +14,7 @@ such as `identity` holds for all samples, `identity.1` for sample 1 alone.
 | DELETE /v1/session            | anyone |                        | `Session`; the cookie is gone            |
 | GET    /v1/status             | viewer |                        | `Status`                                 |
 | GET    /v1/metrics            | viewer |                        | Prometheus text                          |
-| POST   /v1/embed              | viewer | images                 | `Embedded`                               |
+| POST   /v1/embed              | viewer | images, `EmbedForm`    | `Embedded`                               |
 | POST   /v1/search             | viewer | images, `SearchForm`   | `SearchResult`                           |
 | POST   /v1/identify           | viewer | images, `IdentifyForm` | `IdentifyResult`, with ranked matches    |
 | POST   /v1/patches            | viewer | images                 | `KeptPatches`, or 404 where not possible |
@@ -105,6 +105,7 @@ from slimreid.serve.schemas.searching import (
     Candidate,
     Embedded,
     EmbeddedSample,
+    EmbedForm,
     Identification,
     IdentifyForm,
     IdentifyResult,
@@ -142,6 +143,7 @@ __all__ = [
     "Cluster",
     "ClusterList",
     "Effect",
+    "EmbedForm",
     "Embedded",
     "EmbeddedSample",
     "EnrolForm",

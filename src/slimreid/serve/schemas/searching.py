@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from slimreid.serve.schemas.fields import Rate
+from slimreid.serve.schemas.fields import Given, Rate, Text
 from slimreid.serve.schemas.rows import Filters, Row
 
 
@@ -44,7 +44,14 @@ class Match(BaseModel):
     row: Row
 
 
-class SearchForm(Filters):
+class EmbedForm(Given):
+    """Options of an embedding."""
+
+    query_camera: Text = ""
+    """Camera that took the samples; it matters where the model was adapted to a site."""
+
+
+class SearchForm(Filters, EmbedForm):
     """Options of a search."""
 
     k: int = Field(default=10, ge=1, le=200)

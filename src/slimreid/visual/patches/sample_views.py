@@ -117,7 +117,8 @@ def open_sample(loaded: LoadedModel, data: ModelData, name: str, missing: str | 
     model = loaded.model
     reducer = model.in_backbone
     stages = tuple(f"block {stage.block + 1}" for stage in reducer.stages) if reducer else ()
-    branches = {n: f.float().cpu().numpy() for n, f in output.features.items() if n != BOTH}
+    plain = {n: f.float().cpu().numpy() for n, f in output.features.items() if n != BOTH}
+    branches = loaded.adapted(plain, batch.presence_of(loaded.modalities), batch.camera)
     seen = SeenSample(sample, stem, images, without, branches, loaded.modalities)
     return replace(seen, output=output, grid=model.backbone.grid, stages=stages)
 

@@ -52,7 +52,8 @@ def _search_file(options: GallerySearchOptions) -> list[Answer]:
 
 def _query(gallery: Gallery, loaded: LoadedModel, options: QueryOptions) -> Query:
     samples = open_queries(loaded, options.images, options.modality).manifest.samples
-    return gallery.query([dict(sample.images) for sample in samples], pooled=options.together)
+    images = [dict(sample.images) for sample in samples]
+    return gallery.query(images, pooled=options.together, camera=options.query_camera)
 
 
 def _print_answer(answer: Answer) -> None:

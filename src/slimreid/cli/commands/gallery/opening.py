@@ -7,7 +7,7 @@ from collections import Counter
 
 from slimreid.cli.console import console, say, table
 from slimreid.cli.options.gallery import GalleryOptions, ModelOptions, RowOptions
-from slimreid.errors import ConfigError
+from slimreid.config.model import DEFAULT_MODEL
 from slimreid.gallery.concerns import Concern
 from slimreid.gallery.gallery import Gallery
 from slimreid.gallery.store.rows import Filter
@@ -27,10 +27,7 @@ def open_gallery(options: GalleryOptions) -> Gallery:
 def open_with_model(options: ModelOptions) -> tuple[Gallery, LoadedModel]:
     """The gallery with its model on the device that was asked for."""
     gallery = Gallery(options.gallery, by=options.by)
-    path = options.model or gallery.info.path
-    if not path:
-        raise ConfigError("the gallery does not say where its model is; name it with --model")
-    loaded = load(path, options.device)
+    loaded = load(options.model or gallery.info.path or DEFAULT_MODEL, options.device)
     gallery.use(loaded)
     return gallery, loaded
 

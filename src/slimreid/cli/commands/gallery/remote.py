@@ -50,6 +50,7 @@ def search_server(options: GallerySearchOptions) -> list[Answer]:
             k=options.top,
             identities=options.identities,
             pooled=options.together,
+            query_camera=options.query_camera or None,
             **_filter(options, model),
         )
 
@@ -59,7 +60,11 @@ def identify_server(options: IdentifyOptions) -> list[Identification]:
     client, model = connect(options)
     with client:
         return client.identify(
-            _samples(model, options), rate=options.rate, pooled=options.together, **_filter(options, model)
+            _samples(model, options),
+            rate=options.rate,
+            pooled=options.together,
+            query_camera=options.query_camera or None,
+            **_filter(options, model),
         )
 
 
