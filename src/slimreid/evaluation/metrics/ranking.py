@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slimreid.errors import DataError
-from slimreid.evaluation.metrics.labels import EncodedLabels, Ints
+from slimreid.evaluation.metrics.labels import EncodedLabels, Ints, Labels
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,11 @@ class PositiveIndex:
             matches[start:stop] = np.bincount(found.query[found.is_match], minlength=stop - start)
             ignored[start:stop] = np.bincount(found.query[~found.is_match], minlength=stop - start)
         return matches, G - ignored
+
+
+def has_matches(labels: Labels) -> bool:
+    """Whether any query has a right answer."""
+    return bool((PositiveIndex(labels.encoded).counts()[0] > 0).any())
 
 
 def no_match_error(labels: EncodedLabels) -> DataError:
