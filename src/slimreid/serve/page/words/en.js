@@ -84,7 +84,7 @@ export default {
   "empty.editor": "Put images into the slots and enrol them, or enrol a whole folder from the command line:",
   "empty.viewer": "Nobody is enrolled yet. An editor can do it here or from the command line:",
   "invite.title": "Who is it?",
-  "invite.text": "Drop images of one person or vehicle. Any of the spectra will do; several shots of the same one are better.",
+  "invite.text": "Drop images of one person or vehicle. Any of the modalities will do; several shots of the same one are better.",
 
   "search.title": "Search",
   "search.working": "Comparing with the gallery …",
@@ -119,7 +119,7 @@ export default {
   "matches.title": { one: "{n} match", other: "{n} matches" },
   "matches.searched": { one: "of {n} row searched", other: "of {n} rows searched" },
   "matches.spoken": { one: "{n} match below.", other: "{n} matches below." },
-  "matches.none": "No row fits the filters and shares a spectrum with the query.",
+  "matches.none": "No row fits the filters and shares a modality with the query.",
 
   "decision.known": "Known: {name}",
   "decision.unsure": "Unsure",
