@@ -27,6 +27,9 @@ from torch import Tensor
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.labels import EncodedLabels, Ints, Labels
 
+NO_RANK = torch.iinfo(torch.int64).max
+"""Stands after the last rank of a query that has fewer right answers than others."""
+
 
 @dataclass(frozen=True)
 class Positives:
@@ -105,10 +108,6 @@ def no_match_error(labels: EncodedLabels) -> DataError:
         "none": "the gallery has their identities only as the very same sample",
     }[labels.protocol]
     return DataError(f"no query has a right answer under protocol '{labels.protocol}': {reason}")
-
-
-NO_RANK = torch.iinfo(torch.int64).max
-"""Stands after the last rank of a query that has fewer right answers than others."""
 
 
 def mask_ignored(scores: Tensor, positives: Positives) -> Tensor:
