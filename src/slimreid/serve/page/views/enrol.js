@@ -146,7 +146,7 @@ const sending = () =>
 
 const result = (again) => {
   const { job } = bulk;
-  const words = { done: "bulk.done", cancelled: "bulk.cancelled" }[job.state] ?? "bulk.failed";
+  const words = { done: job.enrolled ? "bulk.done" : "bulk.none", cancelled: "bulk.cancelled" }[job.state] ?? "bulk.failed";
   return [
     el("h2", {}, t(words)),
     el("ul", { class: "tiles" }, tile(String(job.enrolled), t("bulk.enrolled")), tile(String(job.known), t("bulk.known")), tile(String(job.broken), t("bulk.broken"))),
