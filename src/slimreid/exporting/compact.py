@@ -39,9 +39,12 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def round_weights(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights rounded to what float16 can hold, as they were typed; raises `ModelError` beyond its range."""
+    """Weights whose matrices are rounded to what float16 can hold; raises `ModelError` beyond its range.
+
+    Vectors, such as biases and the statistics of a BatchNorm, are few and keep all their digits.
+    """
     rounded = {
-        name: value.half().to(value.dtype) if value.is_floating_point() else value
+        name: value.half().to(value.dtype) if value.is_floating_point() and value.ndim > 1 else value
         for name, value in state.items()
     }
     for name, value in rounded.items():
