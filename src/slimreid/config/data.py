@@ -53,11 +53,11 @@ class DegradeConfig:
     """How often a training image is made worse, as other cameras and weathers do; 0 = never."""
 
     colour_cast: float = 0.0
-    """Probability of a gain of 0.75 to 1.33 per channel, for colour images only."""
+    """Probability of another white balance, for colour images: gains of 0.75 to 1.33, over their mean."""
     grey: float = 0.0
     """Probability of removing the colour."""
     exposure: float = 0.0
-    """Probability of another exposure: gain 0.25 to 1.4, gamma 0.7 to 1.5, contrast 0.5 to 1.3."""
+    """Probability of another exposure, in all modalities: gain 0.25–1.4, gamma 0.7–1.5, contrast 0.5–1.3."""
     blur: float = 0.0
     """Probability of a Gaussian blur with a standard deviation of 0.4 to 2 % of the width."""
     resolution: float = 0.0
@@ -143,8 +143,11 @@ class TransformConfig:
         """Raise `ConfigError` unless every probability of modality dropout is in [0, 1)."""
         dropout = self.modality_dropout
         if isinstance(dropout, dict):
-            dropout = {find_modality(name) or name: p for name, p in dropout.items()}
-            object.__setattr__(self, "modality_dropout", dropout)
+            named = {find_modality(name) or name: share for name, share in dropout.items()}
+            if len(named) < len(dropout):
+                raise ConfigError(f"transforms.modality_dropout names a modality twice: {', '.join(dropout)}")
+            dropout = named
+            object.__setattr__(self, "modality_dropout", named)
         shares = dropout if isinstance(dropout, dict) else {"": dropout}
         for name, share in shares.items():
             key = f"transforms.modality_dropout.{name}".rstrip(".")

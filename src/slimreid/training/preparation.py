@@ -10,6 +10,7 @@ from pathlib import Path
 from slimreid.config import Config
 from slimreid.config.files import save_config
 from slimreid.data.manifest import Manifest
+from slimreid.errors import ConfigError, did_you_mean
 from slimreid.runs.folder import RunFolder
 from slimreid.runs.identity import dataset_fingerprint
 from slimreid.runs.starts import DataSource, Surroundings, new_start, write_starts
@@ -68,8 +69,17 @@ def fitted(config: Config, manifest: Manifest, processes: int = 1) -> Config:
     """The options as they can be used with this data; what is changed is logged as a warning.
 
     A batch has no more identities than there are, a warm-up ends before training does, and nothing is chosen
-    on a `val` split in which every answer is right.
+    on a `val` split in which every answer is right. Raises `ConfigError` for a rate of modality dropout whose
+    modality the data does not have.
     """
+    rates = config.transforms.modality_dropout
+    for name in rates if isinstance(rates, dict) else ():
+        if name not in manifest.modalities:
+            known = ", ".join(manifest.modalities)
+            hint = did_you_mean(name, manifest.modalities)
+            raise ConfigError(
+                f"transforms.modality_dropout.{name}: the data has no such modality{hint} ({known})"
+            )
     identities = len({sample.identity for sample in manifest.select("train")})
     most = identities // processes * processes
     if config.batch.num_ids > identities and most > 1:

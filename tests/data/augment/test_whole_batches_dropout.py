@@ -16,6 +16,7 @@ from slimreid.data.augment.whole_batches import batch_dropout, drop_from_batch
 from slimreid.data.batches import ModalBatch
 from slimreid.data.loader import train_loader
 from slimreid.errors import ConfigError
+from slimreid.training.loop import train
 from support.runs import make_config
 
 NAMES = ("rgb", "nir", "tir")
@@ -126,10 +127,17 @@ def test_each_modality_has_its_own_rate():
     assert config(rates).dropout_of("rgb") == 0.2, "names are those of the field, however written"
 
 
-@pytest.mark.parametrize("rates", [1.5, -0.1, 1.0, {"rgb": 1.0}, {"nir": 2.0}])
+@pytest.mark.parametrize("rates", [1.5, -0.1, 1.0, {"rgb": 1.0}, {"nir": 2.0}, {"vis": 0.1, "rgb": 0.1}])
 def test_rates_outside_their_range_are_refused(rates):
     with pytest.raises(ConfigError, match="modality_dropout"):
         config(rates)
+
+
+def test_a_rate_of_a_modality_that_the_data_lacks_is_refused(small_set, tmp_path):
+    made = make_config(small_set)
+    wrong = replace(made, transforms=replace(made.transforms, modality_dropout={"rbg": 0.5}))
+    with pytest.raises(ConfigError, match=r"modality_dropout\.rbg: .*rgb"):
+        train(wrong, tmp_path / "run")
 
 
 def test_the_draw_follows_from_seed_and_step_alone():
