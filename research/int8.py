@@ -70,14 +70,14 @@ def figures(loaded: LoadedModel, manifest: Path) -> dict[str, Any]:
     }
 
 
-def measure(loaded: TrainedModel, manifest: Path) -> dict[str, Any]:
+def measure(loaded: TrainedModel, manifest: Path, max_loss: float) -> dict[str, Any]:
     """All three ways of one model."""
     loaded = in_float32(loaded)
     ways = {TORCH: figures(loaded, manifest)}
     with tempfile.TemporaryDirectory() as folder:
         for precision in PRECISIONS:
             out = Path(folder) / precision
-            card = export(loaded, out, precision=precision, calibrate=manifest, force=True)
+            card = export(loaded, out, precision=precision, calibrate=manifest, max_loss=max_loss, force=True)
             ways[precision] = figures(load(out), manifest) | {
                 "checked_on": card.check["source"],
                 "cosine": card.check["cosine"],
@@ -91,10 +91,10 @@ def measure(loaded: TrainedModel, manifest: Path) -> dict[str, Any]:
     return ways
 
 
-def result_of(run: Path, manifest: Path, results: Path) -> dict[str, Any]:
+def result_of(run: Path, manifest: Path, results: Path, max_loss: float) -> dict[str, Any]:
     """The result of a run, read where it is there already."""
     loaded = load_trained(run)
-    key = {"weights": loaded.fingerprint, "manifest": file_digest(manifest)}
+    key = {"weights": loaded.fingerprint, "manifest": file_digest(manifest), "max_loss": max_loss}
     path = results / f"{run.resolve().name}.json"
     if path.is_file():
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -105,7 +105,7 @@ def result_of(run: Path, manifest: Path, results: Path) -> dict[str, Any]:
         "label": name or path.stem,
         "seed": loaded.config.seed,
         "key": key,
-        "ways": measure(loaded, manifest),
+        "ways": measure(loaded, manifest, max_loss),
     }
     write_text(path, dump(found) + "\n")
     return found
@@ -166,10 +166,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--data", type=Path, required=True, help="manifest with query and gallery")
     parser.add_argument("--results", type=Path, default=OUT, help="folder of the results")
+    parser.add_argument("--max-loss", type=float, default=0.5, help="points of mAP that int8 may lose")
     args = parser.parse_args(arguments)
     found = []
     for run in args.runs:
-        found.append(result_of(run, args.data, args.results))
+        found.append(result_of(run, args.data, args.results, args.max_loss))
         for precision in PRECISIONS:
             for fault in found[-1]["ways"][precision]["faults"]:
                 console.print(f"{run.name}, {precision}: {fault}", soft_wrap=True)
