@@ -172,11 +172,13 @@ def _form(rng: random.Random, headers: Mapping[str, str], modalities: Sequence[s
         value = str(rng.choice(NASTY))[:70_000].encode("utf-8", "surrogatepass")
         body += part(name, value, rng.choice([None, None, "../../a.png", "\x00", "a" * 500]))
     body += END
-    way = rng.randrange(6)
+    way = rng.randrange(7)
     if way == 0:
         body = body[: rng.randrange(len(body))]
     elif way == 1:
         body = bytes(b if rng.random() > 0.01 else rng.randrange(256) for b in body[:5000])
+    elif way == 2:  # more images than any request may hold
+        body = b"".join(part(f"{rng.choice(modalities)}.{n}", good_image(n % 8)) for n in range(80)) + END
     kind = rng.choice([FORM] * 6 + ["multipart/form-data", "multipart/form-data; boundary=", "x/y"])
     kind = rng.choice([kind] * 4 + [f"multipart/form-data; boundary={'b' * 400}", f"{FORM}; charset=utf-7"])
     return Attack("POST", path, body, {**headers, "Content-Type": kind})
