@@ -67,10 +67,13 @@ def connected(pool: Pool) -> Iterator[None]:
             ray.init(pool.address, **quiet)
         else:
             _start_locally(pool, quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        where = pool.address or "this machine"
+    except Exception as error:  # Ray has no class of its own for a machine that does not start in time
         first = str(error).strip().splitlines()[0]
-        raise ConfigError(f"no Ray at {where} ({first}); give --address as 'ray status' knows it") from None
+        if pool.address is None:
+            raise ConfigError(f"no Ray starts on this machine ({first}); is it too busy? Try again") from None
+        raise ConfigError(
+            f"no Ray at {pool.address} ({first}); give --address as 'ray status' knows it"
+        ) from None
     try:
         yield
     finally:
@@ -85,6 +88,8 @@ def _start_locally(pool: Pool, quiet: dict[str, Any]) -> None:
         num_cpus=int(max(cores, (pool.actors or 0) * pool.cpus) + SPARE_CPUS),
         include_dashboard=False,
         object_store_memory=OBJECT_STORE_BYTES,
+        # Ray lets its workers yield to everything else (15); one process that embeds does not, either.
+        _system_config={"worker_niceness": 0},
         # The loopback by another name: Ray takes 127.0.0.1 for a wish to be reached from elsewhere. Systems
         # other than Linux have no such name, and Ray stays on the loopback there by itself.
         _node_ip_address="127.0.0.2" if sys.platform == "linux" else None,
