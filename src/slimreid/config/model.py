@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
@@ -61,6 +62,8 @@ class ReIDOptions:
     """Weight of the losses of the original branch (the global features)."""
     fusion_weight: float = 1.0
     """Weight of the losses of the second branch."""
+    second_scale: float = 1.0
+    """Factor on the second branch in test, which weighs it in the joint feature; see train.weigh_branches."""
     heads: Literal["direct", "split", "split_all"] = "direct"
     """Classify joint features, each modality's global one (split), or that of both branches (split_all)."""
     moe_heads: int = 4
@@ -79,6 +82,8 @@ class ReIDOptions:
         for name in ("original_weight", "fusion_weight"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"model.{name} must not be negative, not {getattr(self, name)}")
+        if not 0 < self.second_scale < math.inf:
+            raise ConfigError(f"model.second_scale must be a finite number over 0, not {self.second_scale}")
         check_range("model.missing_fill_scale", self.missing_fill_scale, 0, 1)
         for name in ("moe_heads", "cross_layers"):
             if getattr(self, name) < 1:

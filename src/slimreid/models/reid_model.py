@@ -248,9 +248,11 @@ class ReIDModel(nn.Module):
             return join_blocks(blocks, exists, normalise=False, missing_fill_scale=weight)
         if self.options.neck_feature == "after":
             blocks = self.heads.after_necks(branch, blocks, exists, weight)
-        return join_blocks(
+        feature = join_blocks(
             blocks, exists, normalise=self.options.missing == "skip", missing_fill_scale=weight
         )
+        scale = self.options.second_scale
+        return feature if branch == ORIGINAL or scale == 1 else scale * feature
 
     def _classify(self, output: ReIDOutput, branches: Mapping[str, Tensor], exists: Tensor | None) -> None:
         """Run every head on its feature; `branches` have the blocks (B, S, D) of each."""
