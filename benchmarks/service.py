@@ -285,7 +285,9 @@ def kill_often(place: Path, model: Path, token: str, modality: str, kills: int) 
             threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(2)]
             for thread in threads:
                 thread.start()
-            time.sleep(rng.uniform(0.2, 1.5))
+            enough, until = len(acknowledged) + rng.randrange(2, 25), time.monotonic() + 30
+            while len(acknowledged) < enough and time.monotonic() < until:
+                time.sleep(0.002)
             process.kill()
             for thread in threads:
                 thread.join(70)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_WORDS = ("out of memory", "can't allocate memory", "not enough memory", "failed to allocate memory")
+
 
 class SlimReIDError(Exception):
     """Base of all errors a user can mend; the command line shows the message without a traceback."""
@@ -39,9 +41,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean '...'?` for the end of a message; empty where no known name is similar."""
     near = nearest_names(word, known)
     return f"; did you mean '{near[0]}'?" if near else ""
-
-
-_WORDS = ("out of memory", "can't allocate memory", "not enough memory", "failed to allocate memory")
 
 
 def is_out_of_memory(error: BaseException) -> bool:

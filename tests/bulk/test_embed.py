@@ -19,7 +19,7 @@ from slimreid.errors import ConfigError, DataError
 from slimreid.inference.embedding_files import read_embeddings
 from slimreid.inference.embedding_sets.tables import IMAGE_ROWS, embedding_rows, parquet_files
 from support.bulk import assert_same_rows, read_rows, write_bulk_set
-from support.runs import make_config, write_random_model
+from support.models import write_random_model
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,8 @@ def test_features_are_those_of_the_file(bulk, tmp_path):
 def test_torch_runs_a_model_where_a_device_asks_for_it(bulk, tmp_path):
     """By this process, and as an actor of Ray does it, which loads the model by itself."""
     _, manifest, _, _ = bulk
-    model = write_random_model(tmp_path / "run", make_config(manifest.with_name("manifest.csv")))
+    model = tmp_path / "run"
+    write_random_model(model, manifest.with_name("manifest.csv"))
     words = ["embed", str(manifest), "--model", str(model), "--split", "query", "--device", "cpu"]
     assert main([*words, "--out", str(tmp_path / "f.safetensors"), "--skip-broken"]) == 0
     assert main([*words, "--out", str(tmp_path / "out")]) == 0

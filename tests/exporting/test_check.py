@@ -7,16 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from slimreid.exporting.check import (
+from slimreid.exporting.agreement import (
     BATCHES,
     LEAST_COSINE,
-    Accuracy,
     Agreement,
-    Check,
     Runner,
     check_agreement,
     torch_runner,
 )
+from slimreid.exporting.check import Accuracy, Check
 from slimreid.exporting.samples import CheckSamples, noise_samples
 from support.models import write_random_model
 
@@ -86,6 +85,16 @@ def test_a_single_sample_that_differs_otherwise_is_a_fault(loaded, samples):
     assert found.cosine == pytest.approx(found.cosine_as_is, abs=1e-6)
     assert found.cosine < LEAST_COSINE
     assert "features differ" in Check("samples", (found,), None).faults("float32", 0.5)[0]
+
+
+def test_features_that_are_no_numbers_are_a_fault(loaded, samples):
+    run = torch_runner(loaded)
+    (found,) = check_agreement(
+        loaded, lambda *sample: {n: x * np.nan for n, x in run(*sample).items()}, samples
+    )
+    assert found.cosine == -1
+    for precision in ("float32", "int8"):
+        assert "cosine -1" in Check("samples", (found,), None).faults(precision, 0.5)[0]
 
 
 def test_what_fails_a_check():

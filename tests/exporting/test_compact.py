@@ -82,11 +82,12 @@ def test_exports_of_different_models_are_refused(exports, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_rounding_keeps_types_and_refuses_what_is_too_large():
-    state = {"w": torch.tensor([0.1, 1.0]), "n": torch.tensor([70_000])}
+def test_rounding_keeps_types_and_vectors_and_refuses_what_is_too_large():
+    state = {"w": torch.tensor([[0.1, 1.0]]), "b": torch.tensor([0.1]), "n": torch.tensor([[70_000]])}
     found = round_weights(state)
     assert found["w"].dtype == torch.float32
-    assert found["w"].tolist() == [float(np.float16(0.1)), 1.0]
-    assert found["n"].tolist() == [70_000]
+    assert found["w"].tolist() == [[float(np.float16(0.1)), 1.0]]
+    assert torch.equal(found["b"], state["b"])
+    assert found["n"].tolist() == [[70_000]]
     with pytest.raises(ModelError, match="'w' has values that float16 cannot hold"):
-        round_weights({"w": torch.tensor([1e6])})
+        round_weights({"w": torch.tensor([[1e6]])})

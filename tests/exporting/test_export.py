@@ -16,6 +16,7 @@ from slimreid.errors import ConfigError, DataError, ModelError
 from slimreid.exporting import check as checks
 from slimreid.exporting import export as exporting
 from slimreid.exporting.int8_layers import choose_layers
+from slimreid.exporting.readme import readme
 from slimreid.exporting.samples import check_samples, draw_identities
 from slimreid.exporting.shared_weights import read_graph
 from slimreid.inference.exported_card import read_exported
@@ -56,6 +57,16 @@ def test_the_check_is_on_real_samples_of_every_subset(exported):
     assert accuracy["map"][0] == pytest.approx(accuracy["map"][1], abs=1e-6)
     assert accuracy["difference"]["low"] <= 0 <= accuracy["difference"]["high"]
     assert check["faults"] == []
+
+
+def test_the_card_tells_of_near_ties(exported):
+    card = read_exported(exported)
+    first, *others = card.check["agreements"]
+    tied = [first | {"ties": 2, "cosine_as_is": 0.9971}, *others]
+    text = readme(replace(card, check={**card.check, "agreements": tied}))
+    assert "In 2 of the samples two patches score alike" in text
+    assert "cosine 0.997100" in text
+    assert "score alike" not in readme(card)
 
 
 def test_graphs_share_one_file_of_weights(exported, run):
@@ -134,7 +145,7 @@ def test_only_an_exported_model_is_replaced(run, tmp_path, exported):
 def test_wrong_options_are_refused(run, tmp_path):
     with pytest.raises(ConfigError, match="precision 'int4'"):
         slimreid.export(run, tmp_path / "out", precision="int4")
-    with pytest.raises(ConfigError, match="max_loss"):
+    with pytest.raises(ConfigError, match="max-loss takes points"):
         slimreid.export(run, tmp_path / "out", max_loss=-1)
     with pytest.raises(DataError, match="nowhere"):
         slimreid.export(run, tmp_path / "out", calibrate=tmp_path / "nowhere.csv")

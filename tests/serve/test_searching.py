@@ -133,3 +133,19 @@ def test_sample_that_does_not_fit_harms_no_other_request():
     first, second, third = asyncio.run(ask())
     assert isinstance(second, DataError)
     assert (float(first[0, 0]), float(third[0, 0])) == (0, 2)
+
+
+def test_every_body_is_described_with_an_example(served: Served):
+    document = served.client.get("/v1/openapi.json").json()
+    described = 0
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            for kind, content in operation.get("requestBody", {}).get("content", {}).items():
+                schema = content["schema"]
+                if "$ref" in schema:
+                    schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+                fields = schema["properties"].values()
+                is_file = kind == "multipart/form-data" and any("binary" in str(field) for field in fields)
+                assert is_file or any("examples" in str(field) for field in fields), path
+                described += 1
+    assert described == 15

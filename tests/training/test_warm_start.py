@@ -36,19 +36,19 @@ def start(manifest, source, *options):
     return model.state_dict(), Learner(fresh, train_loader(fresh), LONE).model.state_dict()
 
 
-def test_a_model_with_token_reduction_starts_from_one_without(manifest, tmp_path, caplog):
-    source = write_random_model(
-        tmp_path / "base", manifest, "model.reduction=none", "model.fusion=mean", seed=5
-    ).path.parent
+@pytest.mark.parametrize("heads", ["direct", "split_all"])
+def test_a_model_with_token_reduction_starts_from_one_without(heads, manifest, tmp_path, caplog):
+    options = ("model.reduction=none", "model.fusion=mean", f"model.heads={heads}")
+    source = write_random_model(tmp_path / "base", manifest, *options, seed=5).path.parent
     theirs, _ = read_model(source / "model.safetensors")
     with caplog.at_level(logging.INFO, "slimreid"):
-        ours, fresh = start(manifest, source)
+        ours, fresh = start(manifest, source, options[-1])
     for name, value in ours.items():
-        old = name.replace("heads.slimmed.", "heads.fused.")
+        old = name.replace("heads.slimmed", "heads.fused")
         expected = theirs[old] if old in theirs else fresh[name]
         assert torch.equal(value, expected), name
     (line,) = [r.getMessage() for r in caplog.records if "init_from" in r.getMessage()]
-    taken = sum(name.replace("heads.slimmed.", "heads.fused.") in theirs for name in ours)
+    taken = sum(name.replace("heads.slimmed", "heads.fused") in theirs for name in ours)
     assert f"{taken} of {len(ours)} tensors taken; fresh: after_backbone." in line
     assert line.endswith("not used: none")
     assert not any(name.startswith("after_backbone") for name in theirs)

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from slimreid.config.backbones import RESAMPLING, ViTConfig
 from slimreid.errors import ModelError
 
+Rotary = tuple[Tensor, Tensor]
+
 
 def resample_positions(
     table: Tensor, source: tuple[int, int], target: tuple[int, int], how: str = "bicubic"
@@ -76,9 +78,6 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     first, second = x.chunk(2, dim=-1)
     cos, sin = cos.to(x.dtype), sin.to(x.dtype)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
-
-
-Rotary = tuple[Tensor, Tensor]
 
 
 def quick_gelu(x: Tensor) -> Tensor:

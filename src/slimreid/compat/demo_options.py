@@ -17,6 +17,9 @@ from slimreid.errors import ConfigError, nearest_names
 BACKBONES = {"ViT-B-16": "clip_vit_b16", "vit_base_patch16_224": "vit_b16"}
 
 
+_KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z][A-Z0-9_]*)*")
+
+
 @dataclass(frozen=True)
 class DemoOptions:
     """Old options, read: our dotted keys with values, and what had no effect."""
@@ -141,9 +144,6 @@ def _one_value(key: str, old: Mapping[str, Any]) -> float:
     if len(values) != 1:
         raise ConfigError(f"{key} {list(old[key])}: one value for all channels is supported")
     return values.pop()
-
-
-_KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z][A-Z0-9_]*)*")
 
 
 def read_demo_file(path: Path, pairs: Sequence[str] = ()) -> dict[str, Any]:

@@ -16,6 +16,24 @@ from slimreid.config.schema import union_members
 from slimreid.config.yaml_text import EMPTY, parse_yaml
 from slimreid.errors import ConfigError, did_you_mean
 
+NONE_WORDS = ("none", "null")
+"""What stands for no value, where an option may have none."""
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_MOST = 2**63
+_TRUTH = {"true": True, "false": False, "yes": True, "no": False}
+_NAMES = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    Path: "a path",
+    tuple: "a list such as [a,b]",
+    list: "a list such as [a,b]",
+    dict: "a table such as {a: b}",
+}
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxtuple, _SHORT.maxdict = 2, 4, 4, 3
+
 
 def check_words(options: Any, section: str) -> None:
     """Raise `ConfigError` where a field of `Literal` type has a word that is none of its own."""
@@ -42,12 +60,6 @@ def _words(kind: Any) -> dict[str, tuple[str, ...]]:
     hints = get_type_hints(kind)
     named = ((field.name, hints[field.name]) for field in fields(kind))
     return {name: get_args(hint) for name, hint in named if get_origin(hint) is Literal}
-
-
-NONE_WORDS = ("none", "null")
-"""What stands for no value, where an option may have none."""
-_WHOLE = re.compile(r"[+-]?[0-9]+")
-_MOST = 2**63
 
 
 def check_value(value: Any, kind: Any, key: str) -> Any:
@@ -93,9 +105,6 @@ def parse_value(text: str, kind: Any, key: str) -> Any:
     except ConfigError:
         raise _wrong(key, text, _name(members[0])) from None
     return check_value(value, kind, key)
-
-
-_TRUTH = {"true": True, "false": False, "yes": True, "no": False}
 
 
 def _is_none_word(value: Any, members: tuple[Any, ...]) -> bool:
@@ -177,18 +186,6 @@ def _check_table(value: Any, kind: Any, key: str) -> dict[str, Any]:
     return {name: check_value(item, inner, f"{key}.{name}") for name, item in value.items()}
 
 
-_NAMES = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    Path: "a path",
-    tuple: "a list such as [a,b]",
-    list: "a list such as [a,b]",
-    dict: "a table such as {a: b}",
-}
-
-
 def _name(kind: Any) -> str:
     return _NAMES[get_origin(kind) or kind]
 
@@ -204,7 +201,3 @@ def _shown(value: Any) -> str:
     text = value if isinstance(value, str) else _SHORT.repr(value)
     text = text.replace("\0", "\\0")
     return f"'{text[:60]}…'" if len(text) > 61 else f"'{text}'"
-
-
-_SHORT = reprlib.Repr()
-_SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxtuple, _SHORT.maxdict = 2, 4, 4, 3

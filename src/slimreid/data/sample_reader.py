@@ -23,6 +23,9 @@ Resize = Callable[[Pixels, tuple[int, int], str], Pixels]
 """(H, W, 3) uint8, size and mode to (3, *size) uint8."""
 
 
+logger = logging.getLogger(__name__)
+
+
 class SampleReader:
     """Reads samples of some splits of a manifest; `mode` and `resize` are how images are resized.
 
@@ -101,9 +104,6 @@ def broken_message(sample: Sample, error: DataError) -> str:
 def stop_message(message: str) -> str:
     """What is said where such a sample stops the work."""
     return f"{message} (or leave it out: --skip-broken, in training data.on_error skip)"
-
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

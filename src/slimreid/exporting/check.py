@@ -2,62 +2,26 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from slimreid.errors import DataError, SlimReIDWarning
+from slimreid.errors import DataError
 from slimreid.evaluation.metrics.bootstrap import PairedDifference, paired_bootstrap
 from slimreid.evaluation.metrics.result import RetrievalResult
 from slimreid.evaluation.metrics.retrieval import evaluate_scores
 from slimreid.evaluation.metrics.scores import SimilarityScores
-from slimreid.exporting.graphs import KEPT, SubsetModel
-from slimreid.exporting.samples import CheckSamples, noise_samples
+from slimreid.exporting.agreement import LEAST_COSINE, Agreement, Runner
+from slimreid.exporting.samples import CheckSamples
 from slimreid.inference.exported_card import Subset
-from slimreid.inference.onnx_engine import OnnxEngine
 from slimreid.inference.trained_model import TrainedModel
-from slimreid.modalities import all_subsets
 from slimreid.models.reid_model import BOTH
 from slimreid.progress import progress
 
-Arrays = dict[str, NDArray[Any]]
-Runner = Callable[[Mapping[str, NDArray[np.float32]], NDArray[np.int64]], Arrays]
-"""Images by modality and cameras -> outputs by name, as those of a graph."""
-
-BATCHES = (1, 2, 3, 33)
-"""Sizes of the batches that are compared."""
-LEAST_COSINE = 0.9999
-"""What float32 must reach, in every sample."""
-ROUNDING = 1e-5
-"""Relative change of pixels that counts as rounding: about a thousandth of a grey level."""
-_COPIES = 32
-"""Times that an image is changed by rounding, to see a near tie of patches broken either way."""
-_MOST_TIES = 4
-"""Samples of a subset that are looked at again; where more are far off, the reason is not ties."""
 _CHUNK = 32
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """Features of the exported model against those of the original, for one subset of the modalities."""
-
-    subset: Subset
-    samples: int
-    noise: bool
-    """Whether the samples were noise, because none had these modalities."""
-    cosine: float
-    """The smallest of all samples and kinds of features, near ties of patches broken alike; see `_tied`."""
-    ties: int
-    """Samples in which rounding broke a near tie of patches the other way."""
-    cosine_as_is: float
-    """The smallest with ties as they were broken; equal to `cosine` where there are none."""
-    kept: tuple[float, ...]
-    """Share of kept patches that both keep, per stage of token reduction."""
 
 
 @dataclass(frozen=True)
@@ -102,10 +66,11 @@ class Check:
     def faults(self, precision: str, max_loss: float) -> list[str]:
         """Why the exported model must not be used; empty if it may be."""
         found = []
-        if precision == "float32" and self.cosine < LEAST_COSINE:
+        least = LEAST_COSINE if precision == "float32" else 0.0
+        if self.cosine < least:
             found.append(
                 f"features differ from those of the model: cosine {self.cosine:.6f}, "
-                f"and float32 must reach {LEAST_COSINE}"
+                f"and {precision} must reach {least}"
             )
         if self.accuracy is not None and self.accuracy.loss > max_loss:
             found.append(
@@ -123,146 +88,6 @@ class Check:
         return values
 
 
-def torch_runner(loaded: TrainedModel) -> Runner:
-    """The original model in float32 on its device."""
-    wrapper = SubsetModel(loaded.model.eval())
-    device = next(loaded.model.parameters()).device
-
-    def run(images: Mapping[str, NDArray[np.float32]], cameras: NDArray[np.int64]) -> Arrays:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", SlimReIDWarning)  # cameras may be unknown: both get the mean one
-            found = wrapper(
-                {name: torch.from_numpy(x).to(device) for name, x in images.items()},
-                torch.from_numpy(cameras).to(device),
-            )
-        return {name: value.cpu().numpy() for name, value in found.items()}
-
-    return run
-
-
-def engine_runner(engine: OnnxEngine) -> Runner:
-    """The exported model."""
-    outputs = (*engine.card.sizes, *engine.card.stages)
-    return lambda images, cameras: engine.run(images, cameras, outputs)
-
-
-def check_agreement(
-    loaded: TrainedModel, exported: Runner, samples: CheckSamples, *, ties: bool = True
-) -> tuple[Agreement, ...]:
-    """Compare both models in every subset of the modalities, in batches of 1, 2, 3 and 33.
-
-    With `ties` a sample that is far off is looked at again: rounding may have broken a near tie of patches.
-    """
-    original = torch_runner(loaded)
-    subsets = all_subsets(loaded.modalities)
-    return tuple(
-        _agreement(original, exported, subset, samples, loaded, ties)
-        for subset in progress(subsets, "checking features", len(subsets))
-    )
-
-
-def _agreement(
-    original: Runner,
-    exported: Runner,
-    subset: Subset,
-    samples: CheckSamples,
-    loaded: TrainedModel,
-    ties: bool,
-) -> Agreement:
-    rows = samples.have(subset)
-    noise = not len(rows)
-    if noise:
-        samples = noise_samples(loaded)
-        rows = np.arange(len(samples))
-    chosen = np.resize(rows, sum(BATCHES))
-    batches = np.split(chosen, np.cumsum(BATCHES)[:-1])
-    first, second = (
-        _joined([run(*_take(samples, subset, some)) for some in batches]) for run in (original, exported)
-    )
-    cosines = _smallest_cosines(first, second)
-    alike = cosines.copy()
-    far = np.flatnonzero(cosines < LEAST_COSINE)
-    for at in far if ties and len(far) <= _MOST_TIES else ():
-        other = {name: value[[at]] for name, value in second.items()}
-        alike[at] = max(cosines[at], _tied(original, other, *_take(samples, subset, chosen[[at]])))
-    columns = [m for m, name in enumerate(loaded.modalities) if name in subset]
-    return Agreement(
-        subset=subset,
-        samples=min(len(rows), sum(BATCHES)),
-        noise=noise,
-        cosine=float(alike.min()),
-        ties=int((alike[far] >= LEAST_COSINE).sum()),
-        cosine_as_is=float(cosines.min()),
-        kept=tuple(
-            float(_same_patches(first[name][:, columns], second[name][:, columns]).mean())
-            for name in first
-            if name.startswith(KEPT)
-        ),
-    )
-
-
-def _tied(
-    original: Runner, found: Arrays, images: Mapping[str, NDArray[np.float32]], cameras: NDArray[np.int64]
-) -> float:
-    """Cosine of the exported model's features of one sample to the original's, near ties broken alike.
-
-    Where two patches score alike, rounding decides which is kept, and the feature jumps: in torch too, from
-    one batch size to another. So the original sees the image again and again, each time changed by rounding,
-    and the nearest of its features counts. An exported model that computes anything else stays far off.
-    """
-    rng = np.random.default_rng(0)
-    moved = {
-        name: image * (1 + ROUNDING * rng.uniform(-1, 1, (_COPIES, *image.shape[1:]))).astype(np.float32)
-        for name, image in images.items()
-    }
-    again = original(moved, np.repeat(cameras, _COPIES))
-    return float(_smallest_cosines(again, {n: np.repeat(x, _COPIES, 0) for n, x in found.items()}).max())
-
-
-def _joined(parts: Sequence[Arrays]) -> Arrays:
-    """Outputs of several batches as those of one."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _smallest_cosines(first: Arrays, second: Arrays) -> NDArray[np.float64]:
-    """The smallest over the kinds of features, for each sample (n,)."""
-    found: NDArray[np.float64] = np.min(
-        [_cosines(first[name], second[name]) for name in first if not name.startswith(KEPT)], axis=0
-    )
-    return found
-
-
-def _take(
-    samples: CheckSamples, subset: Subset, rows: NDArray[np.int64]
-) -> tuple[dict[str, NDArray[np.float32]], NDArray[np.int64]]:
-    return {name: samples.images[name][rows] for name in subset}, samples.camera[rows]
-
-
-def _cosines(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:
-    """Cosines (n,) of the rows of two (n, D)."""
-    a, b = first.astype(np.float64), second.astype(np.float64)
-    found: NDArray[np.float64] = (a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
-    return found
-
-
-def _same_patches(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:
-    """Share (n, m) of the kept patches (n, m, K) of the first that the second keeps too, in any order."""
-    found: NDArray[np.float64] = (first[..., :, None] == second[..., None, :]).any(-1).mean(-1)
-    return found
-
-
-def all_features(run: Runner, samples: CheckSamples, kinds: Sequence[str], what: str) -> Arrays:
-    """Features (n, D) of all samples, each seen in what it has."""
-    found: Arrays = {}
-    for subset, rows in progress(list(_groups(samples)), what):
-        features = run(*_take(samples, subset, rows))
-        for kind in kinds:
-            if kind not in found:
-                found[kind] = np.zeros((len(samples), features[kind].shape[1]), np.float32)
-            found[kind][rows] = features[kind]
-    return found
-
-
 def _groups(samples: CheckSamples) -> Iterator[tuple[Subset, NDArray[np.int64]]]:
     """Samples that have the same modalities, in chunks."""
     names = np.array(list(samples.images))
@@ -273,13 +98,17 @@ def _groups(samples: CheckSamples) -> Iterator[tuple[Subset, NDArray[np.int64]]]
             yield tuple(names[pattern].tolist()), rows[start : start + _CHUNK]
 
 
-def search_result(
-    loaded: TrainedModel, features: NDArray[Any], samples: CheckSamples
-) -> RetrievalResult | None:
-    """Retrieval among labelled samples by features (n, D) of both branches; None where it means nothing."""
+def search(loaded: TrainedModel, run: Runner, samples: CheckSamples, what: str) -> RetrievalResult | None:
+    """Retrieval among labelled samples, each seen in what it has, by features of both branches.
+
+    None where it means nothing.
+    """
     if samples.labels is None or samples.query is None or samples.gallery is None:
         return None
     similarity = loaded.similarity(BOTH)
+    features = np.empty((len(samples), loaded.sizes[BOTH]), np.float32)
+    for subset, rows in progress(list(_groups(samples)), what):
+        features[rows] = run(*samples.take(subset, rows))[BOTH]
     query, gallery = (
         similarity.prepare(features[rows], samples.present[rows]) for rows in (samples.query, samples.gallery)
     )

@@ -19,7 +19,7 @@ from onnx import numpy_helper
 from torch import Tensor
 
 from slimreid.errors import ModelError
-from slimreid.exporting.shared_weights import WEIGHTS_NAME, SharedWeights, read_graph
+from slimreid.exporting.shared_weights import WEIGHTS_NAME, read_graph, write_graphs
 from slimreid.files import file_digest, new_folder
 from slimreid.inference.exported_card import (
     CARD_NAME,
@@ -39,9 +39,12 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def round_weights(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights rounded to what float16 can hold, as they were typed; raises `ModelError` beyond its range."""
+    """Weights whose matrices are rounded to what float16 can hold; raises `ModelError` beyond its range.
+
+    Vectors, such as biases and the statistics of a BatchNorm, are few and keep all their digits.
+    """
     rounded = {
-        name: value.half().to(value.dtype) if value.is_floating_point() else value
+        name: value.half().to(value.dtype) if value.is_floating_point() and value.ndim > 1 else value
         for name, value in state.items()
     }
     for name, value in rounded.items():
@@ -61,15 +64,21 @@ def compact(float32: Path, int8: Path, out: Path) -> None:
     if first.fingerprint != second.fingerprint or (first.precision, second.precision) != ("float32", "int8"):
         raise ModelError(f"{float32} and {int8} are not one model in float32 and in int8")
     with new_folder(out) as folder:
-        graphs: dict[str, dict[tuple[str, ...], str]] = {}
-        with SharedWeights(folder, _ALIGN) as weights:
-            for name, (source, card) in cards.items():
-                graphs[name] = {}
-                for subset, file in card.graphs.items():
-                    target = file if card.precision == "float32" else f"{card.precision}-{file}"
-                    floats = read_graph(float32, first.graphs[subset])
-                    weights.write(compact_graph(read_graph(source, file), _weights_of(floats)), target)
-                    graphs[name][subset] = target
+        graphs = {
+            name: {subset: f"{prefix}{file}" for subset, file in cards[name][1].graphs.items()}
+            for name, prefix in ((CARD_NAME, ""), (INT8_CARD_NAME, "int8-"))
+        }
+        made = (
+            (
+                graphs[name][subset],
+                compact_graph(
+                    read_graph(source, file), _weights_of(read_graph(float32, first.graphs[subset]))
+                ),
+            )
+            for name, (source, card) in cards.items()
+            for subset, file in card.graphs.items()
+        )
+        write_graphs(folder, made, _ALIGN)
         for name, (_, card) in cards.items():
             _write_card(folder, name, card, graphs[name])
 

@@ -19,15 +19,8 @@ from numpy.typing import NDArray
 from slimreid import __version__
 from slimreid.errors import ConfigError, ModelError
 from slimreid.evaluation.metrics.result import RetrievalResult
-from slimreid.exporting.check import (
-    Check,
-    all_features,
-    check_agreement,
-    compare_results,
-    engine_runner,
-    search_result,
-    torch_runner,
-)
+from slimreid.exporting.agreement import check_agreement, engine_runner, torch_runner
+from slimreid.exporting.check import Accuracy, Check, compare_results, search
 from slimreid.exporting.graphs import export_graph
 from slimreid.exporting.int8_layers import MOST_SAMPLES, choose_layers, rank_layers
 from slimreid.exporting.quantise import quantise
@@ -67,7 +60,7 @@ class ExportOptions:
         if self.precision not in ("float32", "int8"):
             raise ConfigError(f"precision '{self.precision}' is neither float32 nor int8")
         if not 0 <= self.max_loss <= 100:
-            raise ConfigError(f"max_loss must be points of mAP in 0 … 100, not {self.max_loss}")
+            raise ConfigError(f"--max-loss takes points of mAP from 0 to 100, not {self.max_loss:g}")
 
 
 def export(
@@ -121,44 +114,33 @@ class _Export:
 
     def run(self) -> ExportedCard:
         samples = check_samples(self.loaded, self.options.calibrate)
-        expected = self._expected(samples)
+        expected = search(self.loaded, torch_runner(self.loaded), samples, "embedding by the original")
+        layers: tuple[str, ...] = ()
         if self.options.precision == "float32":
             self._write_float32(self.folder)
-            card = self._card(self.folder, "float32")
         else:
             floats = self.folder / _FLOAT
             floats.mkdir()
             self._write_float32(floats)
-            card = self._int8(floats, samples, expected)
+            layers = self._write_int8(floats, samples, expected)
             shutil.rmtree(floats)
-        return self._checked(card, samples, expected)
-
-    def _expected(self, samples: CheckSamples) -> RetrievalResult | None:
-        """Retrieval by the original model, where the samples have labels."""
-        if samples.labels is None:
-            return None
-        return self._search(torch_runner(self.loaded), samples, "embedding by the original")
-
-    def _search(self, run: Any, samples: CheckSamples, what: str) -> RetrievalResult | None:
-        return search_result(self.loaded, all_features(run, samples, [BOTH], what)[BOTH], samples)
+        return self._checked(layers, samples, expected)
 
     def _write_float32(self, folder: Path) -> None:
         bar = progress(self.graphs.items(), "exporting graphs", len(self.graphs))
         write_graphs(folder, ((name, export_graph(self.loaded.model, subset)) for subset, name in bar))
 
-    def _int8(self, floats: Path, samples: CheckSamples, expected: RetrievalResult | None) -> ExportedCard:
-        """Write int8 graphs with as many layers in float32 as the accuracy needs."""
+    def _write_int8(
+        self, floats: Path, samples: CheckSamples, expected: RetrievalResult | None
+    ) -> tuple[str, ...]:
+        """Write int8 graphs with as many layers in float32 as the accuracy needs; tell these."""
 
         def is_good(layers: tuple[str, ...]) -> bool:
             bar = progress(
                 self.graphs.values(), f"writing int8, {len(layers)} layers in float32", len(self.graphs)
             )
             write_graphs(self.folder, ((name, quantise(read_graph(floats, name), layers)) for name in bar))
-            if expected is None:
-                return True
-            engine = self._engine("int8", layers)
-            found = self._search(engine_runner(engine), samples, "embedding in int8")
-            accuracy = compare_results(expected, found, samples)
+            accuracy = self._accuracy(self._engine(layers), samples, expected)
             return accuracy is None or accuracy.loss <= self.options.max_loss
 
         def ranked() -> list[str]:
@@ -166,7 +148,14 @@ class _Export:
             graph = read_graph(floats, self.graphs[whole])
             return rank_layers(graph, self._feed(samples, whole, graph), BOTH, self.threads)
 
-        return self._card(self.folder, "int8", choose_layers(ranked, is_good))
+        return choose_layers(ranked, is_good)
+
+    def _accuracy(
+        self, engine: OnnxEngine, samples: CheckSamples, expected: RetrievalResult | None
+    ) -> Accuracy | None:
+        """Retrieval by the exported model against that by the original."""
+        found = search(self.loaded, engine_runner(engine), samples, f"embedding in {self.options.precision}")
+        return compare_results(expected, found, samples)
 
     def _feed(self, samples: CheckSamples, subset: Subset, graph: onnx.ModelProto) -> dict[str, NDArray[Any]]:
         """A few samples as inputs of a graph; modalities that a sample lacks are black."""
@@ -177,21 +166,21 @@ class _Export:
             feed[CAMERA] = samples.camera[rows]
         return feed
 
-    def _engine(self, precision: ExportPrecision, layers: tuple[str, ...] = ()) -> OnnxEngine:
-        """The graphs of the folder, ready to run."""
-        write_exported(self.folder, self._card(self.folder, precision, layers))
+    def _engine(self, layers: tuple[str, ...]) -> OnnxEngine:
+        """The graphs of the folder, ready to run; `layers` are in float32 all the same."""
+        write_exported(self.folder, self._card(layers))
         return OnnxEngine(self.folder, self.threads)
 
-    def _card(self, folder: Path, precision: ExportPrecision, layers: tuple[str, ...] = ()) -> ExportedCard:
+    def _card(self, layers: tuple[str, ...]) -> ExportedCard:
         loaded, model = self.loaded, self.loaded.model
-        graph = onnx.load(folder / self.graphs[loaded.modalities], load_external_data=False).graph
+        graph = onnx.load(self.folder / self.graphs[loaded.modalities], load_external_data=False).graph
         names = [*self.graphs.values(), WEIGHTS_NAME]
         if loaded.adaptation is not None:
-            names.append(write_adaptation(folder, loaded.adaptation))
+            names.append(write_adaptation(self.folder, loaded.adaptation))
         return ExportedCard(
             model=loaded.card,
             fingerprint=loaded.fingerprint,
-            precision=precision,
+            precision=self.options.precision,
             float_layers=layers,
             sizes=dict(model.sizes),
             blocks={kind: loaded.similarity(kind).blocks for kind in model.sizes},
@@ -203,28 +192,27 @@ class _Export:
             stages=tuple(value.name for value in graph.output if value.name not in model.sizes),
             camera_input=any(value.name == CAMERA for value in graph.input),
             graphs=self.graphs,
-            files={name: file_digest(folder / name) for name in names},
+            files={name: file_digest(self.folder / name) for name in names},
             provenance=_provenance(loaded),
             adaptation=loaded.adaptation,
         )
 
     def _checked(
-        self, card: ExportedCard, samples: CheckSamples, expected: RetrievalResult | None
+        self, layers: tuple[str, ...], samples: CheckSamples, expected: RetrievalResult | None
     ) -> ExportedCard:
         """Check the graphs of the folder, then write README and `model.json`; raises `ModelError`."""
-        engine = self._engine(card.precision, card.float_layers)
-        run = engine_runner(engine)
-        agreements = check_agreement(self.loaded, run, samples, ties=card.precision == "float32")
-        found = None if expected is None else self._search(run, samples, f"embedding in {card.precision}")
-        check = Check(samples.source, agreements, compare_results(expected, found, samples))
-        faults = check.faults(card.precision, self.options.max_loss)
+        engine = self._engine(layers)
+        is_float = self.options.precision == "float32"
+        agreements = check_agreement(self.loaded, engine_runner(engine), samples, ties=is_float)
+        check = Check(samples.source, agreements, self._accuracy(engine, samples, expected))
+        faults = check.faults(self.options.precision, self.options.max_loss)
         if faults and not self.options.force:
             raise ModelError(
                 f"{self.loaded.path}: the exported model fails its check: {'; '.join(faults)}. "
                 "Nothing was written; --force writes it all the same"
             )
         values: Mapping[str, Any] = {**check.to_dict(), "max_loss": self.options.max_loss, "faults": faults}
-        card = replace(card, check=values)
+        card = replace(engine.card, check=values)
         write_text(self.folder / README_NAME, readme(card))
         card = replace(card, files={**card.files, README_NAME: file_digest(self.folder / README_NAME)})
         write_exported(self.folder, card)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
+from slimreid.exporting.agreement import cosines
 from slimreid.exporting.quantise import linear_layers, quantise
 from slimreid.inference.onnx_engine import session_options
 from slimreid.progress import progress
@@ -30,7 +31,7 @@ def rank_layers(proto: onnx.ModelProto, feed: Feed, output: str, threads: int) -
     errors = []
     for layer in progress(layers, "measuring layers in int8"):
         found = _run(quantise(proto, set(layers) - {layer}), feed, output, threads)
-        errors.append(1 - _mean_cosine(expected, found))
+        errors.append(1 - float(cosines(expected, found).mean()))
     return [layers[at] for at in np.argsort(-np.array(errors), kind="stable").tolist()]
 
 
@@ -43,20 +44,10 @@ def choose_layers(
     """
     if is_good(()):
         return ()
-    order = tuple(ranked())
-    for count in _counts(len(order)):
-        if is_good(order[:count]) or count == len(order):
-            return order[:count]
-    return order
-
-
-def _counts(most: int) -> Iterator[int]:
-    """1, 2, 4, ... and `most` itself."""
-    count = 1
-    while count < most:
-        yield count
+    order, count = tuple(ranked()), 1
+    while not is_good(order[:count]) and count < len(order):
         count *= 2
-    yield most
+    return order[:count]
 
 
 def _run(proto: onnx.ModelProto, feed: Feed, output: str, threads: int) -> NDArray[Any]:
@@ -65,8 +56,3 @@ def _run(proto: onnx.ModelProto, feed: Feed, output: str, threads: int) -> NDArr
     )
     found: NDArray[Any] = session.run([output], feed)[0]
     return found
-
-
-def _mean_cosine(first: NDArray[Any], second: NDArray[Any]) -> float:
-    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    return float(((first * second).sum(1) / norms).mean())

@@ -54,6 +54,10 @@ class CheckSamples:
         columns = [m for m, name in enumerate(self.images) if name in subset]
         return np.flatnonzero(self.present[:, columns].all(axis=1))
 
+    def take(self, subset: Subset, rows: Ints) -> tuple[dict[str, Floats], Ints]:
+        """Images of some samples in the modalities of a subset, and their cameras."""
+        return {name: self.images[name][rows] for name in subset}, self.camera[rows]
+
 
 def check_samples(loaded: LoadedModel, manifest: Path | None = None) -> CheckSamples:
     """Samples of a manifest, by default of the test split of the model's own data; noise if that is gone.

@@ -72,21 +72,21 @@ def adapt(
         DataError: For data that cannot be read or is too little, or a model that is there already.
         ModelError: For a model that cannot be loaded.
     """
-    target = Path(out)
     loaded = load(model, device)
-    exported = is_exported(loaded.path)
-    if not exported:
-        target = target if target.suffix == Path(MODEL_NAME).suffix else target / MODEL_NAME
-        refuse_existing(target, overwrite)
     opened, _ = open_images(loaded, Path(data), modality)
+    target = Path(out)
+    if is_exported(loaded.path):
+        with fresh_folder(target, overwrite) as folder:
+            found = fit_adaptation(loaded, opened, split, extraction)
+            _write_exported(loaded.path, folder, found)
+        return found
+    target = target if target.suffix == Path(MODEL_NAME).suffix else target / MODEL_NAME
+    refuse_existing(target, overwrite)
+    with explain_missing():
+        from slimreid.inference.trained_model import TrainedModel, write_adapted
+    assert isinstance(loaded, TrainedModel)
     found = fit_adaptation(loaded, opened, split, extraction)
-    if exported:
-        _write_exported(loaded.path, target, found, overwrite)
-    else:
-        with explain_missing():
-            from slimreid.inference.trained_model import TrainedModel, write_adapted
-        assert isinstance(loaded, TrainedModel)
-        write_adapted(loaded, target, found)
+    write_adapted(loaded, target, found)
     return found
 
 
@@ -97,7 +97,8 @@ def fit_adaptation(
     manifest = data.manifest
     rows = manifest.samples if split is None else manifest.select(split)
     if len(rows) < LEAST_SAMPLES:
-        raise DataError(f"{data.path}: {len(rows)} rows to adapt to{f' of split {split}' * bool(split)}")
+        of_split = f" of split '{split}'" if split else ""
+        raise DataError(f"{data.path}: too few rows{of_split} to adapt with: {len(rows)}; give more images")
     data = replace(data, manifest=manifest.with_samples(rows))
     # Cameras of the site are not those of training, whatever their names.
     options = replace(extraction or Extraction(), cameras="other")
@@ -107,7 +108,7 @@ def fit_adaptation(
     used = features.rows[once]
     samples = [rows[row] for row in used.tolist()]
     if len(samples) < LEAST_SAMPLES:
-        raise DataError(f"{data.path}: only {len(samples)} samples have a readable image")
+        raise DataError(f"{data.path}: too few samples with a readable image: {len(samples)}; give more")
     cameras = sorted({sample.camera for sample in samples} - {""}, key=natural_key)
     number = {name: at for at, name in enumerate(cameras)}
     named = np.array([number.get(sample.camera, -1) for sample in samples], np.int64)
@@ -144,13 +145,12 @@ def refuse_fitted(loaded: LoadedModel, manifest: Manifest) -> None:
         )
 
 
-def _write_exported(source: Path, out: Path, adaptation: Adaptation, overwrite: bool) -> None:
-    """Copy the files of an exported model and add an adaptation."""
+def _write_exported(source: Path, folder: Path, adaptation: Adaptation) -> None:
+    """Copy the files of an exported model, all but its page to read, and add an adaptation."""
     card = read_exported(source)
-    with fresh_folder(out, overwrite) as folder:
-        names = [name for name in card.files if name not in (ADAPTATION_NAME, README_NAME)]
-        for name in names:
-            shutil.copyfile(source.parent / name, folder / name)
-        names.append(write_adaptation(folder, adaptation))
-        files = {name: file_digest(folder / name) for name in names}
-        write_exported(folder, replace(card, files=files, adaptation=adaptation))
+    names = [name for name in card.files if name not in (ADAPTATION_NAME, README_NAME)]
+    for name in names:
+        shutil.copyfile(source.parent / name, folder / name)
+    names.append(write_adaptation(folder, adaptation))
+    files = {name: file_digest(folder / name) for name in names}
+    write_exported(folder, replace(card, files=files, adaptation=adaptation))

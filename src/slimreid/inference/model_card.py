@@ -22,6 +22,27 @@ CHOSEN_ON_TEST = "the checkpoint was chosen on the test set, so its figures are 
 """What every result of such a model must say."""
 
 
+MODEL_NAME = "model.safetensors"
+FORMAT = 2
+HEADER = "slimreid"
+"""Key of the header in the metadata of the file."""
+IMPOSTORS, ADAPTATION = "impostors.", "adaptation."
+"""Starts of the names of tables that are no weights."""
+TABLES = (IMPOSTORS, ADAPTATION)
+Values = tuple[str, str, tuple[int, ...], Any]
+"""Name, type as torch calls it, shape and bytes of an array."""
+_KINDS: dict[str, type] = {
+    "fingerprint": str,
+    "config": dict,
+    "modalities": list,
+    "identities": list,
+    "cameras": list,
+    "epoch": int,
+    "select_on": str,
+}
+"""What every header must hold."""
+
+
 @dataclass(frozen=True)
 class ModelCard:
     """What a model file says about its weights."""
@@ -74,18 +95,6 @@ def card_from_header(path: Path, header: Mapping[str, Any]) -> ModelCard:
     except ConfigError as error:
         raise ModelError(f"{path}: its options do not fit this SlimReID: {error}") from None
     return ModelCard(**values)
-
-
-MODEL_NAME = "model.safetensors"
-FORMAT = 2
-HEADER = "slimreid"
-"""Key of the header in the metadata of the file."""
-IMPOSTORS, ADAPTATION = "impostors.", "adaptation."
-"""Starts of the names of tables that are no weights."""
-TABLES = (IMPOSTORS, ADAPTATION)
-
-Values = tuple[str, str, tuple[int, ...], Any]
-"""Name, type as torch calls it, shape and bytes of an array."""
 
 
 def digest(values: Iterable[Values]) -> str:
@@ -177,15 +186,3 @@ def _header(path: Path, text: str) -> dict[str, Any]:
             raise ModelError(f"{damaged}: '{name}' is {header.get(name)!r}; copy or download the file again")
     found: dict[str, Any] = header
     return found
-
-
-_KINDS: dict[str, type] = {
-    "fingerprint": str,
-    "config": dict,
-    "modalities": list,
-    "identities": list,
-    "cameras": list,
-    "epoch": int,
-    "select_on": str,
-}
-"""What every header must hold."""

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from slimreid.errors import ConfigError, ModelError
 from slimreid.files import file_digest
-from slimreid.inference.exported_card import card_path, read_exported
+from slimreid.inference.exported_card import Subset, card_path, read_exported
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
-Subset = tuple[str, ...]
 
 CAMERA = "camera"
 """Input of a graph that takes cameras."""

@@ -36,6 +36,9 @@ except ImportError:  # Windows has none
     fcntl = None  # type: ignore[assignment]
 
 
+LOCK_NAME = ".lock"
+
+
 class RunFolder:
     """A run by its folder, see above; every reader raises an error naming the file when that is damaged."""
 
@@ -96,9 +99,6 @@ class RunFolder:
     def images_per_second(self) -> float | None:
         """While training, the median over epochs; None before the first."""
         return statistics.median(e.images_per_second for e in timing) if (timing := self.timing()) else None
-
-
-LOCK_NAME = ".lock"
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from slimreid.serve.service import Service
 
 PAGE = Path(__file__).parent / "page"
 _MOST_ERRORS = 20
-_ABOUT = """Who is this? Search, identify and enrol people or vehicles in a gallery, in any subset of spectra.
+_ABOUT = """Who is this? Search, identify and enrol people or vehicles, in any subset of modalities.
 
 Send a token as `Authorization: Bearer TOKEN` where the service asks for one."""
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,10 +31,21 @@ _BACKLOG = 256
 
 @dataclass(frozen=True)
 class Tls:
-    """Certificate and key, as files."""
+    """Certificate and key, as files; raises `ConfigError` where they cannot be used."""
 
     certificate: Path
     key: Path
+
+    def __post_init__(self) -> None:
+        try:
+            # A key that asks for a password would ask on the terminal: it is refused like a wrong one.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key, lambda: "")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+            raise ConfigError(
+                f"{self.certificate} and {self.key}: no certificate with its key ({reason}); give two PEM "
+                "files, the key without a password"
+            ) from None
 
 
 class PromptProtocol(H11Protocol):

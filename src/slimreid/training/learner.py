@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from slimreid.config import Config
-from slimreid.data.augment.modality_dropout import drop_from_batch
-from slimreid.data.augment.style import mix_styles
+from slimreid.data.augment.whole_batches import augment_batch
 from slimreid.data.batches import ModalBatch
 from slimreid.data.loader import BatchLoader
 from slimreid.data.sampler import IdentitySampler
@@ -120,8 +119,7 @@ class Learner:
                 self.schedule.set_epoch(epoch + number / batches)
             seed, of_run = self.config.seed, epoch * batches + number
             seed_step(seed, of_run, self.processes.rank)
-            batch = drop_from_batch(batch, self.config.transforms, seed, of_run)
-            batch = mix_styles(batch, self.config.transforms, seed, of_run)
+            batch = augment_batch(batch, self.config.transforms, seed, of_run)
             images += int(batch.present.sum()) * self.processes.count
             total, named = self.updater.forward(batch.to(self.processes.device, non_blocking=True), last)
             for name, value in self._checked(named, batch, epoch, step + done).items():

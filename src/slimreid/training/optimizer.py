@@ -36,6 +36,9 @@ WEIGHT, GAIN, BIAS = "weight", "gain", "bias"
 _CAMERAS = "backbone.camera_embedding"
 
 
+UPDATES = "updates"
+
+
 def freeze_backbone(model: ReIDModel) -> None:
     """Stop learning in the whole backbone, camera embedding included, so that it needs no backward pass."""
     model.backbone.requires_grad_(False)
@@ -162,9 +165,6 @@ class LRSchedule:
     def rates(self) -> dict[str, float]:
         """Learning rate of each group by its name, as it is now."""
         return {str(group["name"]): float(group["lr"]) for group in self.optimizer.param_groups}
-
-
-UPDATES = "updates"
 
 
 class EMA:

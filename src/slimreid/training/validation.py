@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -13,12 +12,12 @@ from torch import Tensor
 
 from slimreid.config import Config
 from slimreid.data.loader import BatchLoader, eval_loader
-from slimreid.data.manifest import Manifest, Sample
-from slimreid.data.splits import files_of, place
+from slimreid.data.manifest import Manifest
 from slimreid.devices import Precision
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation import RetrievalResult, evaluate_retrieval
 from slimreid.evaluation.metrics.labels import Labels
+from slimreid.evaluation.metrics.ranking import has_matches
 from slimreid.evaluation.query_gallery import SPLITS_OF, Part, parts_of, retrieval_labels
 from slimreid.inference.batches import embed_batches
 from slimreid.models.reid_model import BOTH, ORIGINAL, ReIDModel
@@ -56,30 +55,17 @@ def check_parts(manifest: Manifest, select_on: str) -> tuple[Part, ...]:
     if select_on == "test" and "test" not in parts:
         raise ConfigError("train.select_on is 'test', but the manifest has no query and gallery rows")
     for part in parts:
-        queries, gallery = _sides(manifest, part)
-        if not _any_match(queries, gallery, manifest.protocol):
+        rows = {
+            split: [i for i, sample in enumerate(manifest.samples) if sample.split == split]
+            for split in SPLITS_OF[part]
+        }
+        query, gallery = rows[SPLITS_OF[part][0]], rows[SPLITS_OF[part][-1]]
+        if not has_matches(retrieval_labels(manifest.samples, query, gallery, manifest.protocol)):
             raise DataError(
                 f"{manifest.root}: no query of '{part}' has a right answer under protocol "
                 f"'{manifest.protocol}'; an identity must be seen in two places, see 'slimreid data check'"
             )
     return parts
-
-
-def _sides(manifest: Manifest, part: Part) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
-    first, last = SPLITS_OF[part][0], SPLITS_OF[part][-1]
-    return manifest.select(first), manifest.select(last)
-
-
-def _any_match(queries: Sequence[Sample], gallery: Sequence[Sample], protocol: str) -> bool:
-    seen: dict[str, set[object]] = defaultdict(set)
-    for sample in gallery:
-        seen[sample.identity].add(_place(sample, protocol))
-    return any(seen.get(q.identity, set()) - {_place(q, protocol)} for q in queries)
-
-
-def _place(sample: Sample, protocol: str) -> object:
-    """What a query ignores of its own identity: its camera, its scene, or only itself."""
-    return files_of(sample) if protocol == "none" else place(sample, protocol)
 
 
 SCALES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.14, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0)

@@ -133,7 +133,7 @@ def _renamed(name: str, model: ReIDModel, card: ModelCard) -> str:
     """The name in `model` of a tensor of the model of `card`."""
     theirs = card.config.model
     if theirs.fusion == model.options.fusion == "mean":  # a mean of tokens per modality, whatever its name
-        return name.replace(f"heads.{theirs.second}.", f"heads.{model.second}.")
+        return name.replace(f"heads.{theirs.second}", f"heads.{model.second}", 1)  # or heads.fused_rgb
     return name
 
 

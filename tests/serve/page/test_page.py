@@ -444,7 +444,7 @@ def test_in_chinese_nothing_is_left_in_english(visit):
         it.page.locator(".compare").first.click()
         assert it.page.evaluate(LATIN) == []
         it.page.keyboard.press("Escape")
-        for view in (*VIEWS[1:], "identity/id0", "enrol"):
+        for view in (*VIEWS[1:], "enrol", "identity/id0"):
             it.go(view)
             assert it.page.evaluate(LATIN) == [], view
         it.page.get_by_label("语言").select_option("en")

@@ -9,8 +9,7 @@ from slimreid.cli.console import say
 from slimreid.cli.options.data import PreviewOptions, SheetOptions, SimulateOptions, SynthOptions
 from slimreid.config.files import save_config
 from slimreid.data import synthetic
-from slimreid.data.augment.modality_dropout import drop_from_batch
-from slimreid.data.augment.style import mix_styles
+from slimreid.data.augment.whole_batches import augment_batch
 from slimreid.data.loader import train_loader
 from slimreid.data.manifest import read_manifest
 from slimreid.data.simulate.dataset import simulate_manifest
@@ -55,8 +54,7 @@ def preview(options: PreviewOptions) -> None:
     loader = train_loader(config)
     save_config(config, out)
     for number, batch in enumerate(islice(loader, options.batches)):
-        batch = drop_from_batch(batch, config.transforms, config.seed, number)
-        batch = mix_styles(batch, config.transforms, config.seed, number)
+        batch = augment_batch(batch, config.transforms, config.seed, number)
         rows = batch_rows(batch, loader.dataset)
         save_sheet(rows, batch.modalities, out / f"batch_{number}.png", title=f"batch {number}")
     drawn = min(options.batches, len(loader))

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 from slimreid.cli.options import REQUIRED, Split, check_least
-from slimreid.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -28,10 +27,6 @@ class ExportOptions:
     """Write the folder even if the exported model fails its check; its model card says so."""
     overwrite: bool = False
     """Replace an exported model that is there."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.max_loss <= 100:
-            raise ConfigError(f"--max-loss takes points of mAP from 0 to 100, not {self.max_loss:g}")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,9 @@ ROBUST_PERCENTILES = (1.0, 99.0)
 _STRIPE = 1 << 20  # pixels mapped at once, so that large images need little memory beyond their own
 
 
+Floats = NDArray[np.float32]
+
+
 def is_deep(mode: str) -> bool:
     """Whether images of a Pillow mode hold more than 8 bits per value."""
     return mode in ("I", "F") or mode.startswith("I;16")
@@ -59,9 +62,6 @@ def apply_window(values: npt.NDArray[np.float32], window: Window | None) -> Pixe
             scaled = (part - low) * (255.0 / (high - low))
         grey[top : top + rows] = np.rint(scaled.clip(0, 255))
     return grey
-
-
-Floats = NDArray[np.float32]
 
 
 def normalise(image: Pixels, mean: float, std: float) -> Floats:

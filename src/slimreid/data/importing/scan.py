@@ -22,6 +22,9 @@ from slimreid.errors import ConfigError, DataError
 from slimreid.files import IMAGE_SUFFIXES, natural_key, printable, require_utf8
 from slimreid.modalities import canonical, find_modality
 
+FIELDS = ("split", "modality", "identity", "camera", "scene")
+_STRANGE, _LEFT_OUT = "strange", "left out"
+
 
 def image_files(root: Path, only: Collection[str] | None = None) -> Iterator[Path]:
     """Image files below `root` (inside its sub-folders `only`, if given), sorted by path.
@@ -56,9 +59,6 @@ def describe_tree(root: Path, depth: int = 3, most: int = 6) -> str:
 
     walk(root, 0)
     return "\n".join(lines) or "  (nothing)"
-
-
-FIELDS = ("split", "modality", "identity", "camera", "scene")
 
 
 @dataclass(frozen=True)
@@ -182,9 +182,6 @@ def scan_source(
         if len(seen) == identities:
             break
     return scan
-
-
-_STRANGE, _LEFT_OUT = "strange", "left out"
 
 
 def _read_path(

@@ -24,6 +24,11 @@ GROUP_COLUMN, TIME_COLUMN = "x_group", "x_time"
 """Columns that enrolling reads: tracklet of a sample; when it was seen (ISO 8601, or seconds since 1970)."""
 
 
+REQUIRED = ("split", "identity", "camera")
+_PLAIN = (*REQUIRED, "scene", "protocol", "origin")
+_PATH, _BOX, _WINDOW = "", "box", "window"
+
+
 @dataclass(frozen=True)
 class ImageRef:
     """Where one image is: a file, and optionally the part of it and the range of values that count."""
@@ -67,11 +72,6 @@ class Manifest:
     def with_samples(self, samples: Iterable[Sample]) -> Manifest:
         """The same dataset with other rows."""
         return replace(self, samples=tuple(samples))
-
-
-REQUIRED = ("split", "identity", "camera")
-_PLAIN = (*REQUIRED, "scene", "protocol", "origin")
-_PATH, _BOX, _WINDOW = "", "box", "window"
 
 
 class _CellError(Exception):

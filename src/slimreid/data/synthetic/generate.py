@@ -28,6 +28,10 @@ _QUALITY = 92
 _WORK = "painting the world"
 
 
+VAL_IDENTITIES = 0.1
+"""Share of the training identities that is held out, unless another is given."""
+
+
 def sample_stem(identity: int, camera: int, number: int) -> str:
     """Name of a sample's files without suffix, `000258_cam1_0_00`."""
     return f"{identity:06d}_cam{camera}_0_{number:02d}"
@@ -101,10 +105,6 @@ def _describe(path: Path, options: SynthOptions, identities: list[Identity]) -> 
     members = [{"identity": i.number, "split": i.split, "family": i.family} for i in identities]
     text = json.dumps({"options": asdict(options), "identities": members}, indent=1)
     path.write_text(text + "\n", encoding="utf-8")
-
-
-VAL_IDENTITIES = 0.1
-"""Share of the training identities that is held out, unless another is given."""
 
 
 def make_world(

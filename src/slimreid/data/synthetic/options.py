@@ -6,6 +6,22 @@ from dataclasses import dataclass
 
 from slimreid.errors import ConfigError
 
+# At medium difficulty most samples are to be usable in most spectra, so what can ruin a sample
+# altogether grows late, and what only disturbs grows evenly.
+_POWERS = {
+    "background": 2.3,
+    "times": 1.6,
+    "pose": 1.6,
+    "strangers": 1.0,
+    "occlusion": 1.0,
+    "camera": 2.0,
+    "sensor": 1.0,
+    "misalignment": 1.0,
+}
+OBJECTS = ("people", "vehicles")
+_DEFAULT_SIZE = {"people": (128, 64), "vehicles": (64, 128)}
+_SMALLEST, _LARGEST = 16, 2048
+
 
 @dataclass(frozen=True)
 class Nuisances:
@@ -29,28 +45,9 @@ class Nuisances:
     """Shift between the spectra."""
 
 
-# At medium difficulty most samples are to be usable in most spectra, so what can ruin a sample
-# altogether grows late, and what only disturbs grows evenly.
-_POWERS = {
-    "background": 2.3,
-    "times": 1.6,
-    "pose": 1.6,
-    "strangers": 1.0,
-    "occlusion": 1.0,
-    "camera": 2.0,
-    "sensor": 1.0,
-    "misalignment": 1.0,
-}
-
-
 def nuisances(difficulty: float) -> Nuisances:
     """Strength of each nuisance at a difficulty in [0, 1]: all off at 0, all full at 1."""
     return Nuisances(**{name: difficulty**power for name, power in _POWERS.items()})
-
-
-OBJECTS = ("people", "vehicles")
-_DEFAULT_SIZE = {"people": (128, 64), "vehicles": (64, 128)}
-_SMALLEST, _LARGEST = 16, 2048
 
 
 @dataclass(frozen=True)

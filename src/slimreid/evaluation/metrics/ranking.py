@@ -25,7 +25,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slimreid.errors import DataError
-from slimreid.evaluation.metrics.labels import EncodedLabels, Ints
+from slimreid.evaluation.metrics.labels import EncodedLabels, Ints, Labels
+
+NO_RANK = torch.iinfo(torch.int64).max
+"""Stands after the last rank of a query that has fewer right answers than others."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,11 @@ class PositiveIndex:
         return matches, G - ignored
 
 
+def has_matches(labels: Labels) -> bool:
+    """Whether any query has a right answer."""
+    return bool((PositiveIndex(labels.encoded).counts()[0] > 0).any())
+
+
 def no_match_error(labels: EncodedLabels) -> DataError:
     """What to say when no query at all has a right answer."""
     known = np.isin(labels.query_ids, labels.gallery_ids).any()
@@ -100,10 +108,6 @@ def no_match_error(labels: EncodedLabels) -> DataError:
         "none": "the gallery has their identities only as the very same sample",
     }[labels.protocol]
     return DataError(f"no query has a right answer under protocol '{labels.protocol}': {reason}")
-
-
-NO_RANK = torch.iinfo(torch.int64).max
-"""Stands after the last rank of a query that has fewer right answers than others."""
 
 
 def mask_ignored(scores: Tensor, positives: Positives) -> Tensor:

@@ -14,6 +14,9 @@ from slimreid.data.manifest import Protocol
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.roc import RocCurve
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
 
 def expected_average_precision(
     matches: NDArray[np.int64], candidates: NDArray[np.int64]
@@ -29,10 +32,6 @@ def expected_average_precision(
     share = (R - 1) / np.maximum(N - 1, 1)
     value: NDArray[np.float64] = (harmonic + (N - harmonic) * share) / N
     return value
-
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.labels import Ints
-from slimreid.evaluation.metrics.ranking import PositiveIndex
+from slimreid.evaluation.metrics.ranking import has_matches
 from slimreid.evaluation.metrics.result import RetrievalResult
 from slimreid.evaluation.metrics.retrieval import evaluate_scores
 from slimreid.evaluation.metrics.scores import SimilarityScores
@@ -154,7 +154,7 @@ def _cell(
     if not len(rows[0]) or not len(rows[1]):
         return None
     labels = search.labels(*rows)
-    if not (PositiveIndex(labels.encoded).counts()[0] > 0).any():
+    if not has_matches(labels):
         return None
     source = SimilarityScores(similarity, *sides)
     return evaluate_scores(source, labels, max_rank=1, top_k=0, roc=True)
@@ -172,7 +172,7 @@ def mixed_gallery(
     None where no query has a right answer.
     """
     labels = search.labels()
-    if not (PositiveIndex(labels.encoded).counts()[0] > 0).any():
+    if not has_matches(labels):
         return None
     rows = []
     for seed in range(DRAWS):

@@ -46,6 +46,6 @@ class Calibrate(Given):
     """Calibrate with the rows of the gallery."""
 
     rates: list[Annotated[float, Field(gt=0, lt=0.1, allow_inf_nan=False)]] | None = Field(
-        default=None, min_length=1, max_length=10
+        default=None, min_length=1, max_length=10, examples=[[0.01, 0.003]]
     )
     """FPIR to make thresholds for; default: 1 %, 0.3 % and 0.1 %."""

@@ -54,15 +54,15 @@ class Rename(Preview):
 class Merge(Preview):
     """Make several identities one."""
 
-    identities: list[Name] = Field(min_length=1, max_length=1000)
-    into: Name
+    identities: list[Name] = Field(min_length=1, max_length=1000, examples=[["cluster-3", "cluster-7"]])
+    into: Name = Field(examples=["0413"])
 
 
 class Split(Preview):
     """Make some rows of an identity another one."""
 
-    rows: list[RowId] = Field(min_length=1, max_length=MOST_ITEMS)
-    new: Name
+    rows: list[RowId] = Field(min_length=1, max_length=MOST_ITEMS, examples=[[17, 18]])
+    new: Name = Field(examples=["0414"])
 
 
 class Assign(Preview):
@@ -74,7 +74,7 @@ class Assign(Preview):
 class Remove(Preview):
     """Take rows, or all rows of identities, out of the gallery."""
 
-    rows: list[RowId] = Field(default=[], max_length=MOST_ITEMS)
+    rows: list[RowId] = Field(default=[], max_length=MOST_ITEMS, examples=[[17, 18]])
     identities: list[Name] = Field(default=[], max_length=1000)
     forget: bool = False
     """Erase them for good; this cannot be undone."""
@@ -83,6 +83,6 @@ class Remove(Preview):
 class Undo(Preview):
     """Undo the last changes."""
 
-    steps: int = Field(default=1, ge=1, le=100)
+    steps: int = Field(default=1, ge=1, le=100, examples=[1])
     expect: int | None = Field(default=None, ge=1, le=LARGEST_ID)
     """Entry of the log that is to be undone first; refused with 409 where another one is the last by now."""

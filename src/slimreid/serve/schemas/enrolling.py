@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from slimreid.serve.schemas.fields import Given, Text, Time
 from slimreid.serve.schemas.searching import Sample
@@ -13,9 +13,9 @@ from slimreid.serve.schemas.searching import Sample
 class Labels(Given):
     """What is said of samples; `identity.1` and so on for one of them alone."""
 
-    identity: Text = ""
+    identity: Text = Field(default="", examples=["0413"])
     group: Text = ""
-    camera: Text = ""
+    camera: Text = Field(default="", examples=["gate"])
     time: Time | None = None
 
 
@@ -45,13 +45,8 @@ class Enrolled(BaseModel):
     samples: list[SampleResult]
 
 
-class NewJob(Given):
+class NewJob(Labels):
     """An enrolment in many parts; labels that samples do not name themselves."""
-
-    identity: Text = ""
-    group: Text = ""
-    camera: Text = ""
-    time: Time | None = None
 
 
 class Job(BaseModel):

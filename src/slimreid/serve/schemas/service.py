@@ -36,7 +36,7 @@ class Health(BaseModel):
 class Login(Given):
     """A token, as `slimreid serve token add` showed it once."""
 
-    token: str = Field(min_length=1, max_length=200)
+    token: str = Field(min_length=1, max_length=200, examples=["srid_3Jt0kq…"])
 
 
 class Session(BaseModel):

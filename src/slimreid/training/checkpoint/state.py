@@ -20,6 +20,23 @@ STATE_NAME = "state.json"
 FORMAT = 2
 
 
+_KINDS: Kinds = {
+    "epoch": int,
+    "step": int,
+    "config": dict,
+    "dataset": str,
+    "surroundings": dict,
+    "metrics": dict,
+    "best": (dict, type(None)),
+    "kept": list,
+    "optimizer": dict,
+    "scaler": dict,
+    "sources": dict,
+    "files": dict,
+    "checksum": str,
+}
+
+
 @dataclass(frozen=True)
 class Best:
     """The best checkpoint so far."""
@@ -83,23 +100,6 @@ def _checksum(values: Mapping[str, Any]) -> str:
     """SHA-256 over everything but itself."""
     rest = {name: value for name, value in values.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
-
-
-_KINDS: Kinds = {
-    "epoch": int,
-    "step": int,
-    "config": dict,
-    "dataset": str,
-    "surroundings": dict,
-    "metrics": dict,
-    "best": (dict, type(None)),
-    "kept": list,
-    "optimizer": dict,
-    "scaler": dict,
-    "sources": dict,
-    "files": dict,
-    "checksum": str,
-}
 
 
 def read_state(folder: Path) -> RunState:

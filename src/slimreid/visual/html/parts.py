@@ -23,6 +23,10 @@ from PIL import Image
 from slimreid import __version__
 from slimreid.visual.style import DARK, LIGHT, svg_text
 
+_PHOTO_QUALITY = 82
+_VARIABLES = {colour: f"var(--{name})" for name, colour in LIGHT.colours().items()}
+"""Colour of a figure -> the variable of the style sheet that has it."""
+
 
 @cache
 def environment() -> Environment:
@@ -41,11 +45,6 @@ def environment() -> Environment:
 def render(template: str, **values: Any) -> Markup:
     """A template of `slimreid/visual/templates` with its values filled in."""
     return Markup(environment().get_template(template).render(values))
-
-
-_PHOTO_QUALITY = 82
-_VARIABLES = {colour: f"var(--{name})" for name, colour in LIGHT.colours().items()}
-"""Colour of a figure -> the variable of the style sheet that has it."""
 
 
 @dataclass(frozen=True)

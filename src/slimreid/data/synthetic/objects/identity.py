@@ -32,6 +32,13 @@ _SHAPES: dict[str, Callable[[Rng], Shape]] = {"people": person_shape, "vehicles"
 _LOOKS: dict[str, dict[str, Callable[[Rng], Look]]] = {"people": PERSON_LOOKS, "vehicles": VEHICLE_LOOKS}
 
 
+FAMILY = 4
+_PATIENCE = 100
+_LARGEST = {"upper", "body"}
+_SHOWN_BY_ALL = ("upper", "sleeve", "lower", "hair", "body", "bonnet", "roof", "rim", "window", "wheel_front")
+_STREAM = 1  # keeps the random numbers of identities apart from those of cameras and samples
+
+
 def draw_shape(objects: str, rng: Rng) -> Shape:
     """Draw the shape of one of `objects`."""
     return _SHAPES[objects](rng)
@@ -45,13 +52,6 @@ def draw_look(objects: str, spectrum: str, rng: Rng) -> Look:
 def draw_looks(objects: str, rng: Rng) -> dict[str, Look]:
     """Draw how one of `objects` looks in every spectrum, each independent of the others."""
     return {spectrum: draw_look(objects, spectrum, rng) for spectrum in SPECTRA}
-
-
-FAMILY = 4
-_PATIENCE = 100
-_LARGEST = {"upper", "body"}
-_SHOWN_BY_ALL = ("upper", "sleeve", "lower", "hair", "body", "bonnet", "roof", "rim", "window", "wheel_front")
-_STREAM = 1  # keeps the random numbers of identities apart from those of cameras and samples
 
 
 @dataclass(frozen=True)

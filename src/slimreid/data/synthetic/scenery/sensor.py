@@ -16,6 +16,13 @@ from slimreid.modalities import NIR, RGB, TIR
 Rng = np.random.Generator
 
 
+_SHARES = {"day": (1.0, 0.10), "dusk": (0.0, 0.20), "noon": (0.0, 0.32), "night": (0.0, 0.38)}
+"""How often each time of day occurs at strength 0 and 1."""
+CORE = {"people": 34.0, "vehicles": 62.0}
+"""Degrees Celsius of a material whose own heat is 1."""
+_SUNSHINE = 15.0  # degrees by which the noon sun warms what takes up all of it
+
+
 @dataclass(frozen=True)
 class Conditions:
     """Weather of one sample, the same for all spectra."""
@@ -34,10 +41,6 @@ class Conditions:
     """Where the light comes from: −1 left … 1 right."""
     lamp: float
     """Strength of a street lamp, 0 by day."""
-
-
-_SHARES = {"day": (1.0, 0.10), "dusk": (0.0, 0.20), "noon": (0.0, 0.32), "night": (0.0, 0.38)}
-"""How often each time of day occurs at strength 0 and 1."""
 
 
 def time_shares(strength: float) -> dict[str, float]:
@@ -64,11 +67,6 @@ def draw_conditions(rng: Rng, strength: float) -> Conditions:
     spread = 0.3 + 0.7 * strength
     light, air = 0.95 + 0.15 * spread * (2 * float(low) - 1), 16 + 6 * spread * (2 * float(high) - 1)
     return Conditions(time, light, (1.0, 1.0, 1.0), 0.2 * float(mean), air, side, 0.0)
-
-
-CORE = {"people": 34.0, "vehicles": 62.0}
-"""Degrees Celsius of a material whose own heat is 1."""
-_SUNSHINE = 15.0  # degrees by which the noon sun warms what takes up all of it
 
 
 def shrink(canvas: Array) -> Array:

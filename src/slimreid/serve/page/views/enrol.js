@@ -91,36 +91,48 @@ const plan = (place) => {
   const time = el("input", { type: "datetime-local", step: 1, value: chosen.time });
   const guess = el("select", {}, modalities().map((name) => el("option", { value: name, selected: name === usual() }, modalityText(name))));
   const button = el("button", { type: "submit", class: "main", disabled: true });
-  const there = enrolledNames();
+  const happens = el("section", { class: "effect", "aria-live": "polite" });
   let samples = [];
-  const show = async () => {
-    Object.assign(chosen, { identity: identity.input.value.trim(), camera: camera.input.value.trim(), time: time.value, usual: guess.value });
-    const found = groupSamples(bulk.items, modalities(), guess.value, mostBytes());
-    samples = found.samples.map((sample) => (chosen.identity ? { ...sample, identity: chosen.identity } : sample));
+  let there = null; // names that are enrolled
+  const foresee = () => {
+    const text = samples.length ? effect(samples, there) : [el("p", {}, t("bulk.nothing"))];
+    happens.replaceChildren(el("h2", {}, t("change.title")), ...text);
     button.disabled = !samples.length;
     button.textContent = t("bulk.start", { n: samples.length });
-    const happens = el("section", { class: "effect", "aria-live": "polite" });
+  };
+  const understand = () => {
+    Object.assign(chosen, { identity: identity.input.value.trim(), usual: guess.value });
+    const found = groupSamples(bulk.items, modalities(), guess.value, mostBytes());
+    samples = found.samples.map((sample) => (chosen.identity ? { ...sample, identity: chosen.identity } : sample));
     above.replaceChildren(...[tiles(samples), leftOutList(found.leftOut), happens].filter(Boolean));
     below.replaceChildren(
       el("ul", { class: "cards" }, samples.slice(0, SHOWN).map(sampleCard)),
       samples.length > SHOWN ? el("p", { class: "faint" }, t("log.more", { n: samples.length - SHOWN })) : "");
-    const fill = (nodes) => happens.replaceChildren(el("h2", {}, t("change.title")), ...nodes);
-    if (!samples.length) return fill([el("p", {}, t("bulk.nothing"))]);
-    fill([working("change.asking")]);
-    return there.then((names) => fill(effect(samples, names)), (problem) => fill([problemBox(problem)]));
+    if (there) foresee();
   };
-  const form = el("form", { class: "bulk-form", onchange: show },
+  let timer;
+  const form = el("form", { class: "bulk-form" },
     el("div", { class: "pair limited" }, identity.nodes, camera.nodes),
     el("div", { class: "pair limited" }, el("label", { class: "field" }, el("span", {}, t("time")), time), el("label", { class: "field" }, el("span", {}, t("bulk.usual")), guess)),
     above,
     el("div", { class: "row" }, button, el("button", { type: "button", onclick: () => setItems([]) }, t("clear"))),
     below);
+  form.addEventListener("input", ({ target }) => {
+    if (target !== identity.input && target !== guess) return;
+    button.disabled = true; // what is shown belongs to another value
+    clearTimeout(timer);
+    timer = setTimeout(understand, 250);
+  });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
+    if (button.disabled) return;
+    Object.assign(chosen, { camera: camera.input.value.trim(), time: time.value });
     enrolMany(samples, { camera: chosen.camera, time: chosen.time ? new Date(chosen.time).toISOString() : "" });
   });
   place.replaceChildren(form);
-  show();
+  happens.replaceChildren(working("change.asking"));
+  understand();
+  enrolledNames().then((names) => { there = names; foresee(); }, (problem) => happens.replaceChildren(problemBox(problem)));
 };
 
 /** A problem of the job, with the file in place of its number. */
@@ -134,7 +146,7 @@ const sending = () =>
 
 const result = (again) => {
   const { job } = bulk;
-  const words = { done: "bulk.done", cancelled: "bulk.cancelled" }[job.state] ?? "bulk.failed";
+  const words = { done: job.enrolled ? "bulk.done" : "bulk.none", cancelled: "bulk.cancelled" }[job.state] ?? "bulk.failed";
   return [
     el("h2", {}, t(words)),
     el("ul", { class: "tiles" }, tile(String(job.enrolled), t("bulk.enrolled")), tile(String(job.known), t("bulk.known")), tile(String(job.broken), t("bulk.broken"))),

@@ -6,7 +6,7 @@ import torch
 from torch.testing import assert_close
 
 from slimreid.config import DegradeConfig, TransformConfig
-from slimreid.data.augment.style import mix_styles
+from slimreid.data.augment.whole_batches import mix_styles
 from slimreid.data.batches import ModalBatch
 
 NAMES = ("rgb", "tir")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import slimreid.cli.commands.data_images as preview
 from slimreid.cli.app import main as slimreid
 from slimreid.config import TransformConfig
-from slimreid.data.augment.modality_dropout import batch_dropout, drop_from_batch
 from slimreid.data.augment.transforms import draw_dropout
+from slimreid.data.augment.whole_batches import batch_dropout, drop_from_batch
 from slimreid.data.batches import ModalBatch
 from slimreid.data.loader import train_loader
 from slimreid.errors import ConfigError
