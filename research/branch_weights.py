@@ -33,7 +33,7 @@ from slimreid.inference.load import load
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.runs.record import QueryPrecisions
 
-WEIGHTS = (0.0, 0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, math.inf)
+WEIGHTS = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.14, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0, math.inf)
 """0 is the original branch alone, infinity the second one."""
 
 

@@ -4,7 +4,6 @@ from torch.testing import assert_close
 
 from reference import fusion as reference
 from slimreid.errors import ConfigError
-from slimreid.models.cross_attention import CrossAttention
 from slimreid.models.fusion import HDM, ATMoE
 from slimreid.models.heads import BNNeckHead, GlobalLocal, fill_absent, join_blocks
 from slimreid.token_reduction.merge import mean_by_size
@@ -27,29 +26,15 @@ def test_global_local_is_the_plain_formula():
     assert_close(module(g, p), torch.stack(expected))
 
 
-FUSIONS = {
-    "hdm": (HDM, {}, reference.hdm),
-    "cross_attention, one layer": (CrossAttention, {"layers": 1}, reference.cross_attention),
-    "cross_attention, two layers": (CrossAttention, {"layers": 2}, reference.cross_attention),
-}
-
-
-@pytest.fixture(params=FUSIONS)
-def fusion(request):
-    """Makes a module for given modalities, and its plain loop."""
-    kind, options, plain = FUSIONS[request.param]
-    return lambda names, dim=128: (randomise(kind(dim, names, **options)), plain)
-
-
 @pytest.mark.parametrize("sizes", [False, True], ids=["alike", "sizes"])
 @pytest.mark.parametrize("names", [("rgb",), ("rgb", "tir"), ("rgb", "nir", "tir")])
-def test_fusion_is_the_plain_loop_with_and_without_absent_modalities(names, sizes, fusion):
-    module, plain = fusion(names)
+def test_hdm_is_the_plain_loop_with_and_without_absent_modalities(names, sizes):
+    module = randomise(HDM(128, names))
     M = len(names)
     tokens = torch.randn(5, M, 3, 128).double()
     size = torch.randint(1, 9, (5, M, 3)).double() if sizes else None
     everything = torch.ones(5, M, dtype=torch.bool)
-    assert_close(module(tokens, None, size), plain(tokens, everything, module, size))
+    assert_close(module(tokens, None, size), reference.hdm(tokens, everything, module, size))
     present = everything.clone()
     present[1, 1:] = False
     present[2, : M - 1] = False
@@ -57,20 +42,20 @@ def test_fusion_is_the_plain_loop_with_and_without_absent_modalities(names, size
     if sizes:
         size[~present] = 0
     out = module(tokens, present, size)
-    assert_close(out, plain(tokens, present, module, size))
+    assert_close(out, reference.hdm(tokens, present, module, size))
     assert (out[~present.all(1)] == 0).any() == (M > 1)
 
 
 @pytest.mark.parametrize("given", [(0,), (1, 2), (0, 2), (0, 1, 2)])
-def test_given_modalities_are_those_that_are_present(given, fusion):
-    module, _ = fusion(("rgb", "nir", "tir"), 64)
+def test_given_modalities_are_those_that_are_present(given):
+    module = randomise(HDM(64, ("rgb", "nir", "tir")))
     tokens, size = torch.randn(4, 3, 5, 64).double(), torch.randint(1, 4, (4, 3, 5)).double()
     present = torch.tensor([m in given for m in range(3)]).expand(4, 3)
     assert_close(module(tokens, present, size, given=given), module(tokens, present, size))
 
 
-def test_a_token_of_size_n_is_n_equal_tokens(fusion):
-    module, _ = fusion(("rgb", "tir"), 64)
+def test_a_token_of_size_n_is_n_equal_tokens():
+    module = randomise(HDM(64, ("rgb", "tir")))
     tokens, size = torch.randn(3, 2, 4, 64).double(), torch.tensor([1, 3, 2, 1])
     many = tokens.repeat_interleave(size, dim=2)
     assert_close(module(tokens, None, size.double().expand(3, 2, 4)), module(many))

@@ -52,8 +52,6 @@ def plain_second(model, stacked, counts, present):
             size = None if counts is None else counts[b, m, 1:]
             blocks[b, m] = reference.mean_by_size(stacked[b, m, 1:], size)
         return blocks, present
-    if model.options.fusion == "cross_attention":
-        return reference.cross_attention(stacked, present, model.cross, counts), present
     blocks = reference.hdm(stacked, present, model.hdm, counts)
     some = [[any(row[NAMES.index(n)] for n in subset) for subset in all_subsets(NAMES)] for row in present]
     some = torch.tensor(some)

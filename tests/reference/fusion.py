@@ -1,4 +1,4 @@
-"""HDM, ATMoE, cross-attention and global–local as plain loops over samples, subsets, heads and channels."""
+"""HDM, ATMoE and global–local as plain loops over samples, subsets, heads and channels."""
 
 from __future__ import annotations
 
@@ -69,39 +69,6 @@ def hdm(tokens: Tensor, present: Tensor, module, size=None) -> Tensor:
                     layer.num_heads,
                     None if size is None else torch.cat([size[b, m] for m in here]),
                 )
-    return out
-
-
-def cross_attention(tokens: Tensor, present: Tensor, module, size=None) -> Tensor:
-    """tokens (B, M, T, C) = [global ; patches], present (B, M) -> (B, M, C), zero where absent."""
-    B, M, T, C = tokens.shape
-    out = torch.zeros(B, M, C, dtype=tokens.dtype)
-    for b in range(B):
-        here = [m for m in range(M) if present[b, m]]
-        marked = {m: [token + module.modality[m, 0] for token in tokens[b, m]] for m in here}
-        for m in here:
-            keys, sizes = [marked[m][0]], [1.0]
-            for other in here:
-                if other != m:
-                    keys += marked[other]
-                    sizes += [1.0] * T if size is None else size[b, other].tolist()
-            x = marked[m][0]
-            for layer in module.layers:
-                x = x + attend(
-                    layer_norm(x, layer.query_norm),
-                    torch.stack([layer_norm(key, layer.key_norm) for key in keys]),
-                    torch.cat([layer.query.weight, layer.key_value.weight]),
-                    torch.cat([layer.query.bias, layer.key_value.bias]),
-                    layer.out.weight,
-                    layer.out.bias,
-                    layer.heads,
-                    sizes,
-                )
-                first, last = layer.mlp[0], layer.mlp[2]
-                hidden = first.weight @ layer_norm(x, layer.mlp_norm) + first.bias
-                hidden = hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2
-                x = x + last.weight @ hidden + last.bias
-            out[b, m] = x
     return out
 
 

@@ -56,6 +56,8 @@ class Config:
                 "train.watch_selection: model.reduction 'none' selects nothing; use 'after_backbone' or "
                 "'in_backbone'"
             )
+        if self.train.weigh_branches and not self.model.second:
+            raise ConfigError("train.weigh_branches: model.fusion 'none' has no second branch; use another")
         if self.train.eval_features in ("slimmed", "fused") and self.train.eval_features != self.model.second:
             raise ConfigError(
                 f"train.eval_features '{self.train.eval_features}' does not exist with "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
@@ -11,7 +12,7 @@ from slimreid.config.values import check_range, check_words
 from slimreid.errors import ConfigError
 
 Reduction = Literal["none", "after_backbone", "in_backbone"]
-Fusion = Literal["none", "mean", "hdm", "hdm_atmoe", "cross_attention"]
+Fusion = Literal["none", "mean", "hdm", "hdm_atmoe"]
 
 DEFAULT_MODEL = "people-tiny"
 """The model that ships and is taken where no other is named."""
@@ -56,17 +57,17 @@ class ReIDOptions:
     in_backbone: InBackboneConfig = field(default_factory=InBackboneConfig)
     """With reduction in_backbone: where patches are dropped, how many, and what becomes of them."""
     fusion: Fusion = "mean"
-    """Second branch, of the tokens left: none, their mean, DeMo's HDM (with ATMoE), or cross_attention."""
+    """Second branch, of the tokens that are left: none, their mean, or DeMo's fusion (HDM, with ATMoE)."""
     original_weight: float = 1.0
     """Weight of the losses of the original branch (the global features)."""
     fusion_weight: float = 1.0
     """Weight of the losses of the second branch."""
+    second_scale: float = 1.0
+    """Factor on the second branch in test, which weighs it in the joint feature; see train.weigh_branches."""
     heads: Literal["direct", "split", "split_all"] = "direct"
     """Classify joint features, each modality's global one (split), or that of both branches (split_all)."""
     moe_heads: int = 4
     """Heads of the mixture of experts (hdm_atmoe)."""
-    cross_layers: int = 1
-    """Layers of cross_attention."""
     missing: Literal["skip", "zeros"] = "skip"
     """Leave absent modalities out, or compute them from zero images as DeMo did."""
     missing_fill_scale: float = 0.1
@@ -79,10 +80,11 @@ class ReIDOptions:
         for name in ("original_weight", "fusion_weight"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"model.{name} must not be negative, not {getattr(self, name)}")
+        if not 0 < self.second_scale < math.inf:
+            raise ConfigError(f"model.second_scale must be a finite number over 0, not {self.second_scale}")
         check_range("model.missing_fill_scale", self.missing_fill_scale, 0, 1)
-        for name in ("moe_heads", "cross_layers"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"model.{name} must be at least 1, not {getattr(self, name)}")
+        if self.moe_heads < 1:
+            raise ConfigError(f"model.moe_heads must be at least 1, not {self.moe_heads}")
         if self.original_weight == 0 and (self.fusion == "none" or self.fusion_weight == 0):
             raise ConfigError(
                 "model.original_weight is 0 and there is no second branch with a model.fusion_weight over 0: "

@@ -148,6 +148,8 @@ class TrainConfig:
     """Feature by which checkpoints are compared."""
     select_on: Literal["val", "test", "last"] = "val"
     """Select the checkpoint on val, on the test set (every result then says so), or take the last."""
+    weigh_branches: bool = False
+    """At the end choose on val what the second branch counts in the joint feature (model.second_scale)."""
     save_every: int = 0
     """Epochs between checkpoints to keep; 0 = only the last and the best."""
     keep_last: int = 3
@@ -159,5 +161,9 @@ class TrainConfig:
         for name, least in (("epochs", 1), ("eval_every", 1), ("save_every", 0), ("keep_last", 1)):
             if getattr(self, name) < least:
                 raise ConfigError(f"train.{name} must be at least {least}, not {getattr(self, name)}")
+        if self.weigh_branches and self.select_on != "val":
+            raise ConfigError(
+                f"train.weigh_branches chooses on val, but train.select_on is '{self.select_on}'; use 'val'"
+            )
         if self.threads is not None and self.threads < 1:
             raise ConfigError(f"train.threads must be at least 1, not {self.threads}")

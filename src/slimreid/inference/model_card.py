@@ -72,13 +72,14 @@ def feature_fingerprint(
 
     Features of two models may be compared if and only if they agree in this.
     """
-    data, transforms = card.config.data, card.config.transforms
+    data, transforms, scale = card.config.data, card.config.transforms, card.config.model.second_scale
     content = [
         weights,
         precision,
         card.modalities,
         [transforms.size, transforms.mean, transforms.std, transforms.test_resize],
         [data.windows, data.scaled_decode],
+        *([] if scale == 1 else [scale]),
         *([] if adaptation is None else [adaptation.digest]),
     ]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -12,7 +12,6 @@ from slimreid.backbones.vit import ViT, ViTOutput
 from slimreid.config.model import BOTH, FUSED, ORIGINAL, SLIMMED, ReIDOptions
 from slimreid.data.batches import ModalBatch
 from slimreid.errors import ConfigError, ModelError
-from slimreid.models.cross_attention import CrossAttention
 from slimreid.models.fusion import HDM, ATMoE
 from slimreid.models.heads import GlobalLocal, HeadSet, ReIDOutput, fill_absent, join_blocks
 from slimreid.token_reduction.after_backbone import AfterBackboneReducer, by_modality
@@ -62,7 +61,6 @@ class ReIDModel(nn.Module):
         self.in_backbone: InBackboneReducer | None = None
         self.hdm: HDM | None = None
         self.moe: ATMoE | None = None
-        self.cross: CrossAttention | None = None
         if options.reduction == "in_backbone":
             self.in_backbone = InBackboneReducer(backbone, names, options.in_backbone)
         elif options.reduction == "after_backbone":
@@ -75,8 +73,6 @@ class ReIDModel(nn.Module):
             self.hdm = HDM(C, names)
             blocks = len(self.hdm.subsets)
             self.moe = ATMoE(C, blocks, options.moe_heads) if options.fusion == "hdm_atmoe" else None
-        elif options.fusion == "cross_attention":
-            self.cross = CrossAttention(C, names, options.cross_layers)
         self.sizes = {ORIGINAL: len(names) * C, **({self.second: blocks * C} if self.second else {})}
         """Channels of each feature."""
         split = {"direct": (), "split": (ORIGINAL,), "split_all": (ORIGINAL, self.second)}[options.heads]
@@ -223,7 +219,7 @@ class ReIDModel(nn.Module):
         present: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
         """Blocks (B, S, C) of the second branch, and which of them exist (B, S)."""
-        if self.hdm is None and self.cross is None:
+        if self.hdm is None:
             pooled = patches.mean(dim=1) if reduced is None else reduced.pooled()
             return self._joined(packing.unpack(pooled), present)
         tokens, size = patches, None
@@ -232,9 +228,6 @@ class ReIDModel(nn.Module):
             if reduced.size is not None:  # the global token counts once
                 size = packing.unpack(F.pad(reduced.size, (1, 0), value=1.0))
         tokens = packing.unpack(torch.cat([globals_[:, None], tokens], dim=1))
-        if self.cross is not None:
-            return self._joined(self.cross(tokens, present, size, given=packing.given), present)
-        assert self.hdm is not None
         subsets = None if present is None else self.hdm.subset_presence(present)
         blocks, there = self._joined(self.hdm(tokens, present, size, given=packing.given), subsets)
         if self.moe is None:
@@ -248,9 +241,11 @@ class ReIDModel(nn.Module):
             return join_blocks(blocks, exists, normalise=False, missing_fill_scale=weight)
         if self.options.neck_feature == "after":
             blocks = self.heads.after_necks(branch, blocks, exists, weight)
-        return join_blocks(
+        feature = join_blocks(
             blocks, exists, normalise=self.options.missing == "skip", missing_fill_scale=weight
         )
+        scale = self.options.second_scale
+        return feature if branch == ORIGINAL or scale == 1 else scale * feature
 
     def _classify(self, output: ReIDOutput, branches: Mapping[str, Tensor], exists: Tensor | None) -> None:
         """Run every head on its feature; `branches` have the blocks (B, S, D) of each."""

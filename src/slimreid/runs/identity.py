@@ -67,6 +67,8 @@ def deciding_options(config: Config) -> dict[str, Any]:
     """
     flat = flat_options(asdict(config))
     options = {key: value for key, value in flat.items() if key not in WITHOUT_EFFECT}
+    if config.train.weigh_branches:  # a result of the run then, not an option
+        del options["model.second_scale"]
     for key in BY_NAME:
         place = options.get(key)
         if place and "://" not in place:

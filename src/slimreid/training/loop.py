@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -263,6 +263,11 @@ class Trainer:
         source = self.store.path(selected) / MODEL_NAME
         weights, header = on_main(lambda: read_model(source), self.processes)
         load_state(self.learner.model, weights, source)
+        if self.config.train.weigh_branches:
+            self.doing = "weighing the branches on 'val'"
+            model = self.learner.model
+            model.options = replace(model.options, second_scale=self.evaluator.best_scale(model))
+            logger.info("joint feature: the second branch counts %g times", model.options.second_scale)
         test: dict[str, Any] | None = None
         if "test" in self.parts:
             self.doing = "evaluating 'test' at the end"

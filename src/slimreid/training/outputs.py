@@ -78,4 +78,8 @@ def share_model(source: Path, target: Path, learner: Learner, manifest: Manifest
     device, precision = learner.processes.device, config.train.precision
     statistics = training_statistics(learner.model, loader, device, precision)
     weights, header = read_model(source)
-    write_model(target, weights, card_from_header(source, header), statistics)
+    card = card_from_header(source, header)
+    # What was chosen on val at the end goes with the model, so that everything that reads it applies it.
+    chosen = replace(card.config.model, second_scale=learner.model.options.second_scale)
+    card = replace(card, config=replace(card.config, model=chosen))
+    write_model(target, weights, card, statistics)

@@ -105,7 +105,7 @@ def fitted(config: Config, manifest: Manifest, processes: int = 1) -> Config:
             "the val split has one identity, so its mAP is always 100 and no epoch can be chosen by it: the "
             "last one is taken. Hold out more identities to choose the best epoch"
         )
-        config = replace(config, train=replace(config.train, select_on="last"))
+        config = replace(config, train=replace(config.train, select_on="last", weigh_branches=False))
     return config
 
 

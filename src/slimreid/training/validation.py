@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,10 +16,11 @@ from slimreid.data.manifest import Manifest
 from slimreid.devices import Precision
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation import RetrievalResult, evaluate_retrieval
+from slimreid.evaluation.metrics.labels import Labels
 from slimreid.evaluation.metrics.ranking import has_matches
 from slimreid.evaluation.query_gallery import SPLITS_OF, Part, parts_of, retrieval_labels
 from slimreid.inference.batches import embed_batches
-from slimreid.models.reid_model import ReIDModel
+from slimreid.models.reid_model import BOTH, ORIGINAL, ReIDModel
 from slimreid.training.distributed.processes import Processes, gather_rows
 
 OnBatch = Callable[[int, int], None]
@@ -64,6 +66,22 @@ def check_parts(manifest: Manifest, select_on: str) -> tuple[Part, ...]:
                 f"'{manifest.protocol}'; an identity must be seen in two places, see 'slimreid data check'"
             )
     return parts
+
+
+SCALES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.14, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0)
+"""Factors on the second branch that are tried."""
+
+
+def choose_scale(features: Tensor, first: int, labels: Labels) -> float:
+    """The factor of `SCALES` with the best mAP; of equal ones that nearest to 1.
+
+    features (n, D) with `first` channels of the original branch in front; everybody searches among all.
+    """
+    maps = {}
+    for scale in sorted(SCALES, key=lambda scale: abs(math.log(scale))):
+        joint = torch.cat([features[:, :first], scale * features[:, first:]], dim=1)
+        maps[scale] = evaluate_retrieval(joint, joint, labels, top_k=0).map
+    return max(maps, key=lambda scale: maps[scale])
 
 
 def extract(
@@ -122,6 +140,18 @@ class Evaluator:
         gallery = [i for i, s in enumerate(samples) if s.split == last]
         labels = retrieval_labels(samples, query, gallery, self.manifest.protocol)
         return evaluate_retrieval(found.features[query], found.features[gallery], labels)
+
+    def best_scale(self, model: ReIDModel) -> float:
+        """The factor on the second branch with which the joint feature retrieves best on val.
+
+        Every process must call it and gets the same.
+        """
+        loader, train = self.loader("val"), self.config.train
+        found = extract(model, loader, self.processes.device, BOTH, train.precision)
+        samples = [loader.dataset.samples[i] for i in found.index.tolist()]
+        rows = range(len(samples))
+        labels = retrieval_labels(samples, rows, rows, self.manifest.protocol)
+        return choose_scale(found.features, model.sizes[ORIGINAL], labels) * model.options.second_scale
 
     def reports(self) -> list[str]:
         """What was dropped for broken files, per part."""

@@ -27,7 +27,7 @@ _BLOCKS = "backbone.blocks."
 _CAMERAS = "backbone.camera_embedding"
 _POSITIONS = "backbone.position_embedding"
 # Their channels stand for certain modalities, whatever their shape.
-_JOINT = ("hdm.", "moe.", "cross.", *(f"heads.{branch}." for branch in (ORIGINAL, SLIMMED, FUSED)))
+_JOINT = ("hdm.", "moe.", *(f"heads.{branch}." for branch in (ORIGINAL, SLIMMED, FUSED)))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ FUSIONS = {
     "mean": "global features and the mean of all patches",
     "hdm": "DeMo's fusion (HDM)",
     "hdm_atmoe": "DeMo's fusion with experts (HDM, ATMoE)",
-    "cross_attention": "attention between the modalities",
 }
 
 
@@ -238,5 +237,4 @@ _FUSED = {
     "mean": "the mean of all patches",
     "hdm": "DeMo's HDM",
     "hdm_atmoe": "DeMo's HDM with experts (ATMoE)",
-    "cross_attention": "global tokens that attend to the other modalities",
 }
