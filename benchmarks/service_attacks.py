@@ -112,7 +112,8 @@ def _json(rng: random.Random, headers: Mapping[str, str]) -> Attack:
     else:
         body[rng.choice(list(body))] = rng.choice(NASTY)
     # Whatever it is, it must not really change much: the service is looked at afterwards.
-    if isinstance(body, dict) and "dry_run" in BODIES[path] and body.get("dry_run") is False:
+    # (Without the field, and with any zero, it would be done.)
+    if isinstance(body, dict) and "dry_run" in BODIES[path] and body.get("dry_run", False) in (False, 0):
         body["dry_run"] = True
     content = json.dumps(body).encode()
     if way == 7:
