@@ -156,7 +156,7 @@ def test_pools_and_models_that_cannot_be_used_are_named(work, cluster, tmp_path)
 )
 def test_a_cluster_that_cannot_be_reached_is_named(monkeypatch, address, message):
     def init(*_, **options):
-        raise Exception("It timed out.\nAnd so on")  # as Ray does
+        raise Exception("It timed out\nAnd so on")  # as Ray does
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", init)
