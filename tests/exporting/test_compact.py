@@ -87,6 +87,8 @@ def test_rounding_keeps_types_and_vectors_and_refuses_what_is_too_large():
     found = round_weights(state)
     assert found["w"].dtype == torch.float32
     assert found["w"].tolist() == [[float(np.float16(0.1)), 1.0]]
+    norm = round_weights({"backbone.norm.weight": torch.tensor([0.1])})["backbone.norm.weight"]
+    assert norm.tolist() == [float(np.float16(0.1))]
     assert torch.equal(found["b"], state["b"])
     assert found["n"].tolist() == [[70_000]]
     with pytest.raises(ModelError, match="'w' has values that float16 cannot hold"):

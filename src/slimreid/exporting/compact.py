@@ -39,12 +39,14 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def round_weights(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights whose matrices are rounded to what float16 can hold; raises `ModelError` beyond its range.
+    """Matrices, and all of the backbone, rounded to what float16 can hold; raises `ModelError` beyond it.
 
-    Vectors, such as biases and the statistics of a BatchNorm, are few and keep all their digits.
+    Vectors outside the backbone, such as the statistics of a BatchNorm, are few and keep all their digits.
     """
     rounded = {
-        name: value.half().to(value.dtype) if value.is_floating_point() and value.ndim > 1 else value
+        name: value.half().to(value.dtype)
+        if value.is_floating_point() and (value.ndim > 1 or name.startswith("backbone."))
+        else value
         for name, value in state.items()
     }
     for name, value in rounded.items():
