@@ -4,7 +4,8 @@
 
 Market-1501's training images but identities 601–700, rgb as it is, nir and tir simulated; ViT-Tiny with the
 ImageNet weights of timm. First all tokens (configs/people/full.yaml), then token reduction in the backbone,
-distilled from the first (configs/people/slim.yaml), then figures for every subset of the modalities.
+distilled from the first (configs/people/slim.yaml), then figures for every subset of the modalities; the
+second stage is exported and put into the package (research/ship.py), unless --no-ship is given.
 With --held-out 300:700 the identities 301–600 are left out as well, which shows a larger gallery.
 """
 
@@ -14,6 +15,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+import ship
 
 from slimreid.cli.app import main as slimreid
 from slimreid.cli.console import console, ending_in_one_line
@@ -33,6 +36,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--held-out", default="600:700", metavar="A:B", help="sorted identities not trained on"
     )
+    parser.add_argument("--no-ship", action="store_true", help="leave the model in the package as it is")
     parser.add_argument("--threads", type=int, default=None, help="CPU threads")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args(arguments)
@@ -87,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     slim = train(options, "slim", data, "--train.init_from", full, "--train.teacher", full)
     for stage in (full, slim):
         run("evaluate", stage, "--missing", "all")
-    return 0
+    return 0 if options.no_ship else ship.main([str(slim)])
 
 
 if __name__ == "__main__":
