@@ -87,7 +87,7 @@ def _looks(result: LookResult) -> str:
     return (
         f"## Other looks: {result.name}\n\nThe same people with one degradation each, and at simulated sites "
         "where every camera has its own (research/other_looks.py). The last column is the share of false "
-        "pairs that reach the threshold for 1 % on clean images of other people.\n\n"
+        "pairs that reach the threshold for 1 % on clean images.\n\n"
         + _table(("look", "mAP", "rank-1", "of clean", "false matches"), rows)
     )
 
