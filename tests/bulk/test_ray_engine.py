@@ -26,7 +26,7 @@ QUICK_TO_NOTICE = {
     "health_check_period_ms": 500,
     "health_check_failure_threshold": 3,
 }
-LONGEST = 300.0
+LONGEST = 120.0
 """Seconds that anything here may take."""
 
 

@@ -35,7 +35,7 @@ def running(made_gallery, tmp_path_factory):
 
 @pytest.fixture
 def client(running):
-    with Client(f"http://127.0.0.1:{running[1]}", retries=5) as found:  # 2 s are little on a busy machine
+    with Client(f"http://127.0.0.1:{running[1]}", retries=1) as found:
         yield found
 
 
