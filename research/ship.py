@@ -49,7 +49,7 @@ from slimreid.modalities import all_subsets
 from slimreid.runs.starts import git_commit
 
 ROOT = Path(__file__).parents[1]
-MOST_BYTES = 12 * 2**20
+MOST_BYTES = 12_000_000
 """Of a model in the package."""
 MOST_DIFFERENCE = 1e-4
 """Between features of the exported graphs and of the small form: only the order of sums may differ."""

@@ -19,7 +19,7 @@ from onnx import numpy_helper
 from torch import Tensor
 
 from slimreid.errors import ModelError
-from slimreid.exporting.shared_weights import WEIGHTS_NAME, read_graph, write_graphs
+from slimreid.exporting.shared_weights import read_graph, write_graphs
 from slimreid.files import file_digest, new_folder
 from slimreid.inference.exported_card import (
     CARD_NAME,
@@ -31,6 +31,8 @@ from slimreid.inference.exported_card import (
 
 LEAST_NUMBERS = 64
 """Smaller weights stay as they are."""
+SMALL_WEIGHTS_NAME = "w"
+"""File of the weights; its name stands in every graph some hundred times."""
 _ALIGN = 64
 _QUANTISED, _SCALE, _ZERO = "_quantized", "_scale", "_zero_point"
 """Ends of the names that onnxruntime gives to a weight in int8."""
@@ -80,14 +82,14 @@ def compact(float32: Path, int8: Path, out: Path) -> None:
             for name, (source, card) in cards.items()
             for subset, file in card.graphs.items()
         )
-        write_graphs(folder, made, _ALIGN)
+        write_graphs(folder, made, _ALIGN, SMALL_WEIGHTS_NAME)
         for name, (_, card) in cards.items():
             _write_card(folder, name, card, graphs[name])
 
 
 def _write_card(folder: Path, name: str, card: ExportedCard, graphs: dict[tuple[str, ...], str]) -> None:
-    files = {file: file_digest(folder / file) for file in (*graphs.values(), WEIGHTS_NAME)}
-    write_exported(folder, replace(card, graphs=graphs, files=files), name)
+    files = {file: file_digest(folder / file) for file in (*graphs.values(), SMALL_WEIGHTS_NAME)}
+    write_exported(folder, replace(card, graphs=graphs, files=files), name, indent=None)
 
 
 def _weights_of(proto: onnx.ModelProto) -> dict[str, NDArray[Any]]:

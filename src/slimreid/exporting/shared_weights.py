@@ -18,13 +18,19 @@ _PAGE = 4096
 """Bytes at a multiple of which weights begin, so that they can be mapped into memory."""
 
 
-def write_graphs(folder: Path, graphs: Iterable[tuple[str, onnx.ModelProto]], align: int = _PAGE) -> None:
+def write_graphs(
+    folder: Path,
+    graphs: Iterable[tuple[str, onnx.ModelProto]],
+    align: int = _PAGE,
+    weights: str = WEIGHTS_NAME,
+) -> None:
     """Write graphs, one after the other; constants of the same content are written once for all of them.
 
-    The constants are taken out of the graphs. `align`: weights begin at a multiple of this.
+    The constants are taken out of the graphs. `align`: weights begin at a multiple of this. `weights`: the
+    name of their file, which every constant of every graph repeats.
     """
     places: dict[bytes, int] = {}
-    with (folder / WEIGHTS_NAME).open("wb") as file:
+    with (folder / weights).open("wb") as file:
         for name, proto in graphs:
             for tensor in proto.graph.initializer:
                 content = tensor.raw_data
@@ -35,7 +41,7 @@ def write_graphs(folder: Path, graphs: Iterable[tuple[str, onnx.ModelProto]], al
                     file.write(b"\0" * (-file.tell() % align))
                     places[digest] = file.tell()
                     file.write(content)
-                set_external_data(tensor, WEIGHTS_NAME, places[digest], len(content))
+                set_external_data(tensor, weights, places[digest], len(content))
                 tensor.ClearField("raw_data")
                 tensor.data_location = onnx.TensorProto.EXTERNAL
             (folder / name).write_bytes(proto.SerializeToString(deterministic=True))

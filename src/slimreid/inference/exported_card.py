@@ -89,7 +89,9 @@ class ExportedCard:
         return Similarity(self.modalities, self.blocks[feature], self.impostors.get(feature))
 
 
-def write_exported(folder: Path, card: ExportedCard, name: str = CARD_NAME) -> None:
+def write_exported(
+    folder: Path, card: ExportedCard, name: str = CARD_NAME, *, indent: int | None = 1
+) -> None:
     """Write `model.json`, with a checksum over itself, after all other files of the folder."""
     transforms, data = card.model.config.transforms, card.model.config.data
     content = {
@@ -129,7 +131,7 @@ def write_exported(folder: Path, card: ExportedCard, name: str = CARD_NAME) -> N
     }
     plain = json.loads(json.dumps(content, allow_nan=False))
     plain["checksum"] = _checksum(plain)
-    write_text(folder / name, json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
+    write_text(folder / name, json.dumps(plain, indent=indent, ensure_ascii=False) + "\n")
 
 
 def card_path(path: Path | str) -> Path:
