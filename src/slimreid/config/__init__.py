@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from slimreid.config.data import BatchConfig, DataConfig, DegradeConfig, TransformConfig
 from slimreid.config.model import ModelConfig
-from slimreid.config.training import LossConfig, OptimConfig, TrainConfig
+from slimreid.config.training import AVERAGE, LossConfig, OptimConfig, TrainConfig
 from slimreid.errors import ConfigError
 
 __all__ = [
@@ -51,6 +51,7 @@ class Config:
             raise ConfigError(
                 f"train.teacher is '{self.train.teacher}' but loss.distill_weight is 0: give the weight too"
             )
+        self._check_full_passes()
         if self.train.watch_selection and self.model.reduction == "none":
             raise ConfigError(
                 "train.watch_selection: model.reduction 'none' selects nothing; use 'after_backbone' or "
@@ -65,3 +66,22 @@ class Config:
             )
         if self.seed < 0:
             raise ConfigError(f"seed must not be negative, not {self.seed}")
+
+    def _check_full_passes(self) -> None:
+        """Raise `ConfigError` for passes with all tokens that do not fit the rest."""
+        full_epochs, own = self.train.full_epochs, self.train.teacher == AVERAGE
+        if (full_epochs or own) and self.model.reduction != "in_backbone":
+            option = f"train.full_epochs {full_epochs}" if full_epochs else f"train.teacher '{AVERAGE}'"
+            raise ConfigError(
+                f"{option}: model.reduction '{self.model.reduction}' has no other passes than those with all "
+                "tokens; use 'in_backbone'"
+            )
+        if own and not self.optim.ema:
+            raise ConfigError(
+                f"train.teacher '{AVERAGE}' is the moving average of the weights: give its decay, optim.ema"
+            )
+        if full_epochs and not (self.loss.identity_weight or self.loss.metric_weight):
+            raise ConfigError(
+                f"train.full_epochs {full_epochs}: they do not distil, and loss.identity_weight and "
+                "loss.metric_weight are 0: nothing to learn in them"
+            )

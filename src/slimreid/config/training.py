@@ -7,6 +7,9 @@ from typing import Literal
 
 from slimreid.errors import ConfigError
 
+AVERAGE = "average"
+"""The `train.teacher` that is the run's own moving average of the weights."""
+
 
 @dataclass(frozen=True)
 class LossConfig:
@@ -131,7 +134,9 @@ class TrainConfig:
     init_from: str | None = None
     """Run folder or model file to start from (weights that fit are loaded), instead of model.pretrained."""
     teacher: str | None = None
-    """Run folder or model file to distil from; see loss.distill."""
+    """Run folder or model file to distil from, or 'average': the run's own (optim.ema), with all tokens."""
+    full_epochs: int = 0
+    """First epochs with all tokens, before reduction in_backbone (and distillation) begins."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Number format of the forward pass; fp16 needs a GPU."""
     compile: bool = False
@@ -161,9 +166,19 @@ class TrainConfig:
         for name, least in (("epochs", 1), ("eval_every", 1), ("save_every", 0), ("keep_last", 1)):
             if getattr(self, name) < least:
                 raise ConfigError(f"train.{name} must be at least {least}, not {getattr(self, name)}")
+        if not 0 <= self.full_epochs < self.epochs:
+            raise ConfigError(
+                f"train.full_epochs must be at least 0 and less than train.epochs {self.epochs}, not "
+                f"{self.full_epochs}"
+            )
         if self.weigh_branches and self.select_on != "val":
             raise ConfigError(
                 f"train.weigh_branches chooses on val, but train.select_on is '{self.select_on}'; use 'val'"
             )
         if self.threads is not None and self.threads < 1:
             raise ConfigError(f"train.threads must be at least 1, not {self.threads}")
+
+    @property
+    def teacher_model(self) -> str | None:
+        """The run folder or model file to distil from; None where there is none, or it is the run's own."""
+        return None if self.teacher == AVERAGE else self.teacher
