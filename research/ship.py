@@ -31,20 +31,18 @@ from slimreid.config.model import DEFAULT_MODEL
 from slimreid.errors import ModelError
 from slimreid.evaluation.query_gallery import SPLITS_OF, select_part
 from slimreid.evaluation.reports.feature_metrics import Search, feature_metrics
-from slimreid.evaluation.reports.records import dump
+from slimreid.evaluation.reports.writing import dump
 from slimreid.exporting.compact import compact, round_weights
 from slimreid.exporting.export import export
 from slimreid.exporting.samples import noise_samples
 from slimreid.files import write_text
-from slimreid.inference.exported_card import CARD_NAME, INT8_CARD_NAME
 from slimreid.inference.features.data import open_data
 from slimreid.inference.features.extract import Extraction, extract_features
-from slimreid.inference.kinds import feature_kinds
-from slimreid.inference.load import load
-from slimreid.inference.model_card import MODEL_NAME
-from slimreid.inference.model_file import write_model
+from slimreid.inference.load import load, load_trained
+from slimreid.inference.model_card import CARD_NAME, INT8_CARD_NAME, MODEL_NAME
 from slimreid.inference.onnx_engine import OnnxEngine
-from slimreid.inference.trained_model import TrainedModel, load_trained
+from slimreid.inference.similarity import feature_kinds
+from slimreid.inference.trained_model import TrainedModel, write_model
 from slimreid.modalities import all_subsets
 from slimreid.runs.starts import git_commit
 

@@ -11,8 +11,7 @@ import yaml
 
 from slimreid.cli.app import main
 from slimreid.config import Config
-from slimreid.config.files import config_text, known_keys, load_config
-from slimreid.config.schema import options_of
+from slimreid.config.files import config_text, known_keys, load_config, options_of
 from slimreid.config.values import parse_value
 from slimreid.errors import ConfigError
 

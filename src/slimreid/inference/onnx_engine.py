@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from slimreid.errors import ConfigError, ModelError
 from slimreid.files import file_digest
-from slimreid.inference.exported_card import Subset, card_path, read_exported
+from slimreid.inference.exported_card import Subset, read_exported
+from slimreid.inference.model_card import card_path
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
