@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import slimreid.cli.commands.data.images as preview
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import slimreid.cli.commands.data.images as preview
 from slimreid.cli.app import main as slimreid
 from slimreid.config import TransformConfig
 from slimreid.data.augment.transforms import draw_dropout

@@ -74,7 +74,7 @@ class Trained:
     @property
     def sources(self) -> dict[str, Path]:
         """Option -> folder of the run that this one began from or follows."""
-        given = {"init_from": self.config.train.init_from, "teacher": self.config.train.teacher}
+        given = {"init_from": self.config.train.init_from, "teacher": self.config.train.teacher_model}
         return {f"train.{name}": _folder(Path(path)) for name, path in given.items() if path}
 
 
