@@ -92,12 +92,12 @@ HOSTILE = {
 def test_hostile_yaml_is_one_named_error(name, tmp_path, capsys):
     path = tmp_path / "bad.yaml"
     path.write_text(HOSTILE[name])
-    started = time.monotonic()
+    started = time.process_time()
     assert main(["train", str(path)]) == 2
     err = capsys.readouterr().err
     assert "bad.yaml: " in err
     assert len(err) < 1000
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 20
 
 
 @pytest.mark.parametrize(
