@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from slimreid.inference.trained_model import TrainedModel
 
 PRETRAINED = Path(__file__).parents[1] / "pretrained"
-"""A folder per model, as `exporting.compact` writes it."""
+"""A folder per model, as `research/compact.py` writes it."""
 _INT8 = "-int8"
 
 

@@ -20,7 +20,7 @@ from slimreid.inference.adaptation import Adaptation, adaptation_from
 
 CARD_NAME = "model.json"
 INT8_CARD_NAME = "int8.model.json"
-"""Card of a second model, in int8, over the weights of the same folder (see `exporting.compact`)."""
+"""Card of a second model, in int8, over the weights of the same folder (see `research/compact.py`)."""
 
 CHOSEN_ON_TEST = "the checkpoint was chosen on the test set, so its figures are too good"
 """What every result of such a model must say."""

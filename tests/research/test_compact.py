@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from compact import SMALL_WEIGHTS_NAME, compact, compact_graph, round_weights
 
 from slimreid.errors import ModelError
-from slimreid.exporting.compact import SMALL_WEIGHTS_NAME, compact, compact_graph, round_weights
 from slimreid.exporting.export import export
 from slimreid.exporting.samples import noise_samples
 from slimreid.exporting.shared_weights import WEIGHTS_NAME
