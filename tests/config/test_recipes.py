@@ -13,7 +13,7 @@ from slimreid.config import Config, LossConfig, OptimConfig
 from slimreid.config.files import load_config
 from slimreid.config.token_reduction import DEMO_SDTPS
 from slimreid.modalities import DEFAULT_MODALITIES
-from slimreid.models.build import build_model
+from slimreid.models.reid_model import build_model
 from slimreid.training.losses import ReIDLoss
 from slimreid.training.optimizer import lr_at, make_optimizer
 

@@ -12,8 +12,7 @@ from reference import losses as reference
 from slimreid.config.training import AVERAGE
 from slimreid.data.loader import train_loader
 from slimreid.errors import ConfigError
-from slimreid.models.build import build_model
-from slimreid.models.reid_model import ReIDModel
+from slimreid.models.reid_model import ReIDModel, build_model
 from slimreid.training.distributed.processes import Processes
 from slimreid.training.learner import Learner
 from slimreid.training.loop import train

@@ -15,12 +15,11 @@ from torch import Tensor
 from slimreid.config import Config, ModelConfig
 from slimreid.config.backbones import vit_config
 from slimreid.data.batches import ModalBatch
-from slimreid.data.label_encoder import LabelEncoder
+from slimreid.data.manifest import LabelEncoder
 from slimreid.devices import Precision, autocast
 from slimreid.errors import ConfigError, ModelError
 from slimreid.inference.model_card import ModelCard
-from slimreid.inference.model_file import read_model
-from slimreid.inference.trained_model import TrainedModel, assemble
+from slimreid.inference.trained_model import TrainedModel, assemble, read_model
 from slimreid.models.reid_model import ORIGINAL, ReIDModel, ReIDOutput
 from slimreid.training.distributed.processes import Processes, on_main
 from slimreid.training.warm_start import find_source

@@ -20,7 +20,7 @@ from slimreid.data.loader import BatchLoader
 from slimreid.data.sampler import IdentitySampler
 from slimreid.errors import TrainingError
 from slimreid.inference.trained_model import load_state
-from slimreid.models.build import build_model
+from slimreid.models.reid_model import build_model
 from slimreid.training.callbacks.base import StepReport
 from slimreid.training.checkpoint.state import Checkpoint, flatten_optimizer, restore_optimizer
 from slimreid.training.distillation import make_distillation

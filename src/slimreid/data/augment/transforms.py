@@ -19,7 +19,8 @@ from torch import Tensor
 
 from slimreid.config import TransformConfig
 from slimreid.data.augment.degrade import degrade, draw_frame, draw_occluder, occlude, reframe
-from slimreid.data.images.values import Pixels, normalise
+from slimreid.data.images.decode import Pixels
+from slimreid.data.sample_reader import normalise
 from slimreid.modalities import describe
 
 Rng = np.random.Generator
