@@ -4,9 +4,9 @@
 
 Exports each run in both precisions (to a folder that is removed again), measures all three ways on the test
 part of the manifest, torch in float32 too, and writes research/results/int8/RUN.json. A run whose result is
-there, of the same weights and manifest, is not measured again. Prints a table with a row per run and, for
-runs called NAME-seedN, one over their seeds; differences are to torch, with paired 95 % intervals over
-identities.
+there, of the same weights, manifest and bounds of the export, is not measured again. Prints a table with
+a row per run and, for runs called NAME-seedN, one over their seeds; differences are to torch, with paired
+95 % intervals over identities.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from slimreid.evaluation.metrics.result import PairedDifference, nullable, paire
 from slimreid.evaluation.reports.evaluate import EvaluationOptions, evaluate_model
 from slimreid.evaluation.reports.writing import dump
 from slimreid.exporting.export import export
+from slimreid.exporting.int8_layers import MOST_ERROR
+from slimreid.exporting.samples import MOST_SAMPLES
 from slimreid.files import file_digest, write_text
 from slimreid.inference.features.extract import Extraction
 from slimreid.inference.load import load, load_trained
@@ -46,7 +48,8 @@ HEAD = (
     "Δ int8",
     "Δ int8, 95 %",
     "float32 layers",
-    "cosine",
+    "smallest cosine",
+    "mean cosine",
 )
 
 
@@ -82,6 +85,7 @@ def measure(loaded: TrainedModel, manifest: Path, max_loss: float) -> dict[str, 
             ways[precision] = figures(load(out), manifest) | {
                 "checked_on": card.check["source"],
                 "cosine": card.check["cosine"],
+                "mean_cosine": min(each["mean"] for each in card.check["agreements"]),
                 "kept": list(card.check["kept"]),
                 "ties": sum(each["ties"] for each in card.check["agreements"]),
                 "faults": list(card.check["faults"]),
@@ -95,7 +99,13 @@ def measure(loaded: TrainedModel, manifest: Path, max_loss: float) -> dict[str, 
 def result_of(run: Path, manifest: Path, results: Path, max_loss: float) -> dict[str, Any]:
     """The result of a run, read where it is there already."""
     loaded = load_trained(run)
-    key = {"weights": loaded.fingerprint, "manifest": file_digest(manifest), "max_loss": max_loss}
+    key = {
+        "weights": loaded.fingerprint,
+        "manifest": file_digest(manifest),
+        "max_loss": max_loss,
+        "most_samples": MOST_SAMPLES,
+        "most_error": MOST_ERROR,
+    }
     path = results / f"{run.resolve().name}.json"
     if path.is_file():
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -126,8 +136,8 @@ def row(group: Sequence[dict[str, Any]]) -> list[str]:
     """The cells of one run, or of several that differ by their seed."""
     torch, *exported = (precisions(group, way) for way in (TORCH, *PRECISIONS))
     plain, int8 = (paired_bootstrap(torch, each) for each in exported)
-    layers = sorted({len(each["ways"]["int8"]["float_layers"]) for each in group})
-    cosine = min(each["ways"]["int8"]["cosine"] for each in group)
+    found = [each["ways"]["int8"] for each in group]
+    layers = sorted({len(each["float_layers"]) for each in found})
     return [
         group[0]["label"],
         str(group[0]["seed"]) if len(group) == 1 else f"all {len(group)}",
@@ -137,7 +147,8 @@ def row(group: Sequence[dict[str, Any]]) -> list[str]:
         signed(int8.value),
         interval(int8),
         " to ".join(dict.fromkeys(str(each) for each in (layers[0], layers[-1]))),
-        f"{cosine:.6f}",
+        f"{min(each['cosine'] for each in found):.4f}",
+        f"{min(each['mean_cosine'] for each in found):.4f}",
     ]
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from slimreid.evaluation.metrics.result import PairedDifference
 from slimreid.exporting.agreement import (
     BATCHES,
     LEAST_COSINE,
@@ -98,7 +99,9 @@ def test_features_that_are_no_numbers_are_a_fault(loaded, samples):
 
 
 def test_what_fails_a_check():
-    same = Agreement(("rgb",), 39, False, cosine=0.99995, ties=1, cosine_as_is=0.5, kept=(0.99,))
+    same = Agreement(
+        ("rgb",), 39, False, cosine=0.99995, mean=0.99999, ties=1, cosine_as_is=0.5, kept=(0.99,)
+    )
     accuracy = Accuracy("both", 5, 9, map=(0.5, 0.496), rank1=(1.0, 1.0), difference=None)
     good = Check("samples", (same,), accuracy)
     assert good.faults("float32", 0.5) == []
@@ -106,3 +109,17 @@ def test_what_fails_a_check():
     other = Check("samples", (same, replace(same, cosine=0.9998)), None)
     assert "cosine 0.999800" in other.faults("float32", 0.5)[0]
     assert other.faults("int8", 0.5) == []
+
+
+def test_a_loss_on_a_part_of_the_samples_counts_with_its_interval():
+    difference = PairedDifference(
+        value=-0.002, low=-0.008, high=0.004, level=0.95, samples=9, share_positive=0.3
+    )
+    whole = Accuracy("both", 5, 9, map=(0.5, 0.498), rank1=(1.0, 1.0), difference=difference)
+    part = replace(whole, whole=False)
+    assert (whole.most_loss, part.most_loss) == pytest.approx((0.2, 0.8))
+    assert replace(part, difference=None).most_loss == pytest.approx(0.2)
+    same = Agreement(("rgb",), 39, False, cosine=0.9, mean=0.95, ties=0, cosine_as_is=0.9, kept=())
+    assert Check("samples", (same,), whole).faults("int8", 0.5) == []
+    assert "by 0.20 points (up to 0.80: not all" in Check("samples", (same,), part).faults("int8", 0.5)[0]
+    assert Check("samples", (same,), part).to_dict()["accuracy"]["most_loss_points"] == pytest.approx(0.8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from slimreid.data.manifest import read_manifest
 from slimreid.errors import ConfigError, DataError, ModelError
 from slimreid.exporting import check as checks
 from slimreid.exporting import export as exporting
-from slimreid.exporting.int8_layers import choose_layers
+from slimreid.exporting.agreement import BATCHES, engine_runner, torch_runner
+from slimreid.exporting.int8_layers import MOST_ERROR, choose_layers, outlier_layers
 from slimreid.exporting.readme import readme
 from slimreid.exporting.samples import check_samples, draw_identities
 from slimreid.exporting.shared_weights import read_graph
@@ -125,6 +127,33 @@ def test_a_failed_check_leaves_nothing_behind_unless_forced(run, tmp_path, monke
 
 
 @pytest.mark.usefixtures("ready_graphs")
+def test_int8_that_loses_too_much_leaves_nothing_behind(run, tmp_path, monkeypatch):
+    results = exporting.compare_results
+
+    def lossy(first, second, samples):
+        return replace(results(first, second, samples), map=(0.5, 0.47))
+
+    monkeypatch.setattr(exporting, "compare_results", lossy)
+    with pytest.raises(ModelError, match=r"mAP falls by 3\.00 points, from 50\.00 to 47\.00"):
+        slimreid.export(run, tmp_path / "out", precision="int8")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("subset", [("rgb",), ("tir",), ("rgb", "tir")], ids="+".join)
+@pytest.mark.parametrize("batch", BATCHES)
+def test_every_subset_and_batch_gives_what_torch_gives(exported, run, subset, batch):
+    loaded = slimreid.load(run)
+    rng = np.random.default_rng(batch)
+    images = {name: rng.standard_normal((batch, 3, 32, 16), dtype=np.float32) for name in subset}
+    cameras = rng.integers(-1, 2, batch)
+    expected = torch_runner(loaded)(images, cameras)
+    found = engine_runner(OnnxEngine(exported, 1))(images, cameras)
+    assert set(found) == set(expected)
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.usefixtures("ready_graphs")
 def test_only_an_exported_model_is_replaced(run, tmp_path, exported):
     out = tmp_path / "out"
     shutil.copytree(exported, out)
@@ -172,16 +201,66 @@ def test_samples_are_whole_identities(run):
     assert len(samples.have(("rgb", "tir"))) == samples.present.all(axis=1).sum()
     rows = read_manifest(run.parent / "set" / "manifest.csv").samples
     drawn = draw_identities(rows, 9)
-    assert len(drawn) == 9
+    assert 0 < len(drawn) <= 9
     assert [rows.index(sample) for sample in drawn] == sorted(rows.index(sample) for sample in drawn)
     assert len(draw_identities(rows, 10**6)) == len(rows)
 
 
-def test_the_layers_left_in_float32_double():
-    order = tuple("abcdefg")
-    assert choose_layers(lambda: order, lambda layers: True) == ()
-    for need, found in ((1, 1), (2, 2), (3, 4), (5, 7), (99, 7)):
-        assert choose_layers(lambda: order, lambda layers, need=need: len(layers) >= need) == order[:found]
+def test_a_draw_has_whole_identities_only(run):
+    rows = read_manifest(run.parent / "set" / "manifest.csv").samples
+    sizes = Counter(sample.identity for sample in rows)
+    for most in range(max(sizes.values()), len(rows) + 1):
+        drawn = Counter(sample.identity for sample in draw_identities(rows, most))
+        assert all(sizes[name] == count for name, count in drawn.items())
+        assert most - max(sizes.values()) < sum(drawn.values()) <= most
+
+
+@pytest.mark.usefixtures("ready_graphs")
+def test_a_part_of_the_samples_must_hold_the_bound_with_its_interval(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("slimreid.exporting.samples.MOST_SAMPLES", 16)
+    card = slimreid.export(run, tmp_path / "out")
+    assert card.check["source"].startswith("16 of 24 samples")
+    accuracy = card.check["accuracy"]
+    assert not accuracy["whole"]
+    assert accuracy["most_loss_points"] == pytest.approx(-100 * accuracy["difference"]["low"])
+
+
+def test_a_broken_image_is_named_or_left_out(run, tmp_path):
+    shutil.copytree(run.parent / "set", tmp_path / "set")
+    manifest = tmp_path / "set" / "manifest.csv"
+    test = [sample for sample in read_manifest(manifest).samples if sample.split in ("query", "gallery")]
+    image = next(sample.images["rgb"] for sample in test if "rgb" in sample.images)
+    broken = read_manifest(manifest).file(image)
+    broken.write_bytes(b"no image")
+    loaded = slimreid.load(run)
+    with pytest.raises(DataError, match=broken.name):
+        check_samples(loaded, manifest)
+    config = replace(loaded.config, data=replace(loaded.config.data, on_error="skip"))
+    found = check_samples(replace(loaded, card=replace(loaded.card, config=config)), manifest)
+    assert len(found) == len(test) - 2, "as query and in the gallery"
+
+
+def test_outliers_stay_float32_and_more_layers_until_it_is_good():
+    order = tuple("abcdefghijklmnop")
+    small = MOST_ERROR / 32
+    errors = dict.fromkeys(order, small)
+    assert choose_layers(errors, lambda layers: True) == ()
+    for need, found in ((1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (99, 16)):
+        assert choose_layers(errors, lambda layers, need=need: len(layers) >= need) == order[:found]
+    one = errors | {"k": 0.9}
+    assert choose_layers(one, lambda layers: True) == ("k",)
+    assert choose_layers(one, lambda layers: len(layers) > 2) == ("k", "a", "b", "c")
+    assert choose_layers(dict.fromkeys(order, 0.9), lambda layers: True) == ("a", "b"), "one in eight"
+
+
+def test_the_number_of_outliers_is_that_of_a_plain_loop():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        values = sorted(rng.exponential(0.002, 40).tolist(), reverse=True)
+        count = 0
+        while sum(values[count:]) > MOST_ERROR and count < 5:
+            count += 1
+        assert outlier_layers({str(i): value for i, value in enumerate(values)}) == count
 
 
 def test_an_exported_model_tells_the_same_kept_patches(exported, run):

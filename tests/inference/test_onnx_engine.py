@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import stat
 import subprocess
@@ -16,7 +15,7 @@ import pytest
 from slimreid.errors import ConfigError, ModelError
 from slimreid.inference.exported_card import read_exported
 from slimreid.inference.model_card import is_exported
-from slimreid.inference.onnx_engine import OnnxEngine, session_options, usable_threads
+from slimreid.inference.onnx_engine import OnnxEngine, session_options
 
 CHILD = """
 import sys
@@ -173,9 +172,13 @@ def test_threads(exported, monkeypatch):
     with pytest.raises(ConfigError, match="threads"):
         OnnxEngine(exported, threads=0)
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert usable_threads() == 5
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    assert 1 <= usable_threads() <= (os.cpu_count() or 1)
+    assert OnnxEngine(exported).threads == 5
+
+
+def test_threads_sleep_while_there_is_nothing_to_do():
+    options = session_options(3)
+    assert (options.intra_op_num_threads, options.inter_op_num_threads) == (3, 1)
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
 
 
 def test_what_is_an_exported_model(exported, tmp_path):

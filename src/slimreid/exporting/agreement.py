@@ -46,6 +46,8 @@ class Agreement:
     """Whether the samples were noise, because none had these modalities."""
     cosine: float
     """The smallest of all samples and kinds of features, near ties of patches broken alike; see `_tied`."""
+    mean: float
+    """The mean over the samples, of the smallest over the kinds of features."""
     ties: int
     """Samples in which rounding broke a near tie of patches the other way."""
     cosine_as_is: float
@@ -122,6 +124,7 @@ def _agreement(
         samples=min(len(rows), sum(BATCHES)),
         noise=noise,
         cosine=float(alike.min()),
+        mean=float(alike.mean()),
         ties=int((alike[far] >= LEAST_COSINE).sum()),
         cosine_as_is=float(smallest.min()),
         kept=tuple(

@@ -22,7 +22,7 @@ from slimreid.evaluation.metrics.result import RetrievalResult
 from slimreid.exporting.agreement import check_agreement, engine_runner, torch_runner
 from slimreid.exporting.check import Accuracy, Check, compare_results, search
 from slimreid.exporting.graphs import export_graph
-from slimreid.exporting.int8_layers import MOST_SAMPLES, choose_layers, rank_layers
+from slimreid.exporting.int8_layers import MOST_SAMPLES, choose_layers, layer_errors
 from slimreid.exporting.quantise import quantise
 from slimreid.exporting.readme import readme
 from slimreid.exporting.samples import CheckSamples, check_samples
@@ -38,7 +38,8 @@ from slimreid.inference.exported_card import (
     write_exported,
 )
 from slimreid.inference.load import load_trained
-from slimreid.inference.onnx_engine import CAMERA, OnnxEngine, usable_threads
+from slimreid.inference.onnx_engine import CAMERA, OnnxEngine
+from slimreid.inference.threads import usable_threads
 from slimreid.inference.trained_model import TrainedModel
 from slimreid.modalities import all_subsets, subset_name
 from slimreid.models.reid_model import BOTH
@@ -116,16 +117,16 @@ class _Export:
     def run(self) -> ExportedCard:
         samples = check_samples(self.loaded, self.options.calibrate)
         expected = search(self.loaded, torch_runner(self.loaded), samples, "embedding by the original")
-        layers: tuple[str, ...] = ()
         if self.options.precision == "float32":
             self._write_float32(self.folder)
-        else:
-            floats = self.folder / _FLOAT
-            floats.mkdir()
-            self._write_float32(floats)
-            layers = self._write_int8(floats, samples, expected)
-            shutil.rmtree(floats)
-        return self._checked(layers, samples, expected)
+            engine = self._engine(())
+            return self._checked(engine, samples, self._accuracy(engine, samples, expected))
+        floats = self.folder / _FLOAT
+        floats.mkdir()
+        self._write_float32(floats)
+        engine, accuracy = self._write_int8(floats, samples, expected)
+        shutil.rmtree(floats)
+        return self._checked(engine, samples, accuracy)
 
     def _write_float32(self, folder: Path) -> None:
         bar = progress(self.graphs.items(), "exporting graphs", len(self.graphs))
@@ -133,23 +134,24 @@ class _Export:
 
     def _write_int8(
         self, floats: Path, samples: CheckSamples, expected: RetrievalResult | None
-    ) -> tuple[str, ...]:
-        """Write int8 graphs with as many layers in float32 as the accuracy needs; tell these."""
+    ) -> tuple[OnnxEngine, Accuracy | None]:
+        """Write int8 graphs with as many layers in float32 as the accuracy needs."""
+        tried: list[tuple[OnnxEngine, Accuracy | None]] = []
 
         def is_good(layers: tuple[str, ...]) -> bool:
             bar = progress(
                 self.graphs.values(), f"writing int8, {len(layers)} layers in float32", len(self.graphs)
             )
             write_graphs(self.folder, ((name, quantise(read_graph(floats, name), layers)) for name in bar))
-            accuracy = self._accuracy(self._engine(layers), samples, expected)
-            return accuracy is None or accuracy.loss <= self.options.max_loss
+            engine = self._engine(layers)
+            accuracy = self._accuracy(engine, samples, expected)
+            tried.append((engine, accuracy))
+            return accuracy is None or accuracy.most_loss <= self.options.max_loss
 
-        def ranked() -> list[str]:
-            whole = self.loaded.modalities
-            graph = read_graph(floats, self.graphs[whole])
-            return rank_layers(graph, self._feed(samples, whole, graph), BOTH, self.threads)
-
-        return choose_layers(ranked, is_good)
+        whole = self.loaded.modalities
+        graph = read_graph(floats, self.graphs[whole])
+        choose_layers(layer_errors(graph, self._feed(samples, whole, graph), BOTH, self.threads), is_good)
+        return tried[-1]
 
     def _accuracy(
         self, engine: OnnxEngine, samples: CheckSamples, expected: RetrievalResult | None
@@ -162,10 +164,9 @@ class _Export:
         """A few samples as inputs of a graph; modalities that a sample lacks are black."""
         rows = samples.have(subset)[:MOST_SAMPLES]
         rows = rows if len(rows) else np.arange(min(len(samples), MOST_SAMPLES))
-        feed: dict[str, NDArray[Any]] = {name: samples.images[name][rows] for name in subset}
-        if any(value.name == CAMERA for value in graph.graph.input):
-            feed[CAMERA] = samples.camera[rows]
-        return feed
+        images, cameras = samples.take(subset, rows)
+        known = any(value.name == CAMERA for value in graph.graph.input)
+        return {**images, **({CAMERA: cameras} if known else {})}
 
     def _engine(self, layers: tuple[str, ...]) -> OnnxEngine:
         """The graphs of the folder, ready to run; `layers` are in float32 all the same."""
@@ -198,14 +199,11 @@ class _Export:
             adaptation=loaded.adaptation,
         )
 
-    def _checked(
-        self, layers: tuple[str, ...], samples: CheckSamples, expected: RetrievalResult | None
-    ) -> ExportedCard:
+    def _checked(self, engine: OnnxEngine, samples: CheckSamples, accuracy: Accuracy | None) -> ExportedCard:
         """Check the graphs of the folder, then write README and `model.json`; raises `ModelError`."""
-        engine = self._engine(layers)
         is_float = self.options.precision == "float32"
         agreements = check_agreement(self.loaded, engine_runner(engine), samples, ties=is_float)
-        check = Check(samples.source, agreements, self._accuracy(engine, samples, expected))
+        check = Check(samples.source, agreements, accuracy)
         faults = check.faults(self.options.precision, self.options.max_loss)
         if faults and not self.options.force:
             raise ModelError(

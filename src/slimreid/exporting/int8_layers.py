@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,36 +17,49 @@ from slimreid.progress import progress
 
 MOST_SAMPLES = 16
 """Samples that the error of each layer is measured on."""
+MOST_ERROR = 0.005
+"""What the layers in int8 may change together, as the sum of 1 − cosine of each alone."""
+MOST_LAYERS = 1 / 8
+"""Share of the layers that may stay float32 for the sake of `MOST_ERROR`; accuracy may need more."""
 
 Feed = dict[str, NDArray[Any]]
+Errors = Mapping[str, float]
+"""By layer: what its int8 alone changes, as 1 − the mean cosine of a feature to that in float32."""
 
 
-def rank_layers(proto: onnx.ModelProto, feed: Feed, output: str, threads: int) -> list[str]:
-    """The linear layers of a graph, those first whose int8 alone changes an output most.
+def layer_errors(proto: onnx.ModelProto, feed: Feed, output: str, threads: int) -> dict[str, float]:
+    """The error of every linear layer of a graph.
 
-    `feed`: inputs of a few samples; the change is 1 − the mean cosine to the output in float32.
+    `feed`: inputs of a few samples; `output`: the feature that is looked at.
     """
     layers = linear_layers(proto)
     expected = _run(proto, feed, output, threads)
-    errors = []
+    errors = {}
     for layer in progress(layers, "measuring layers in int8"):
         found = _run(quantise(proto, set(layers) - {layer}), feed, output, threads)
-        errors.append(1 - float(cosines(expected, found).mean()))
-    return [layers[at] for at in np.argsort(-np.array(errors), kind="stable").tolist()]
+        errors[layer] = 1 - float(cosines(expected, found).mean())
+    return errors
 
 
-def choose_layers(
-    ranked: Callable[[], Sequence[str]], is_good: Callable[[tuple[str, ...]], bool]
-) -> tuple[str, ...]:
-    """The layers to leave in float32: none if that is good already, else the first 1, 2, 4, ... of `ranked`.
+def outlier_layers(errors: Errors) -> int:
+    """Number of layers, the worst first, without which the errors of all others are within `MOST_ERROR`.
+
+    The errors of layers add up nearly, and few layers cause most of them: those whose inputs have a channel
+    far beyond the others, which takes up the whole range of int8. At most `MOST_LAYERS` of all.
+    """
+    left = np.cumsum(sorted(errors.values()))  # of a layer and all that are better
+    return min(int((left > MOST_ERROR).sum()), int(MOST_LAYERS * len(errors)))
+
+
+def choose_layers(errors: Errors, is_good: Callable[[tuple[str, ...]], bool]) -> tuple[str, ...]:
+    """The layers to leave in float32: the outliers, and twice as many until `is_good`, the worst first.
 
     `is_good` says whether a choice is accurate enough; all layers are left where nothing else is.
     """
-    if is_good(()):
-        return ()
-    order, count = tuple(ranked()), 1
+    order = tuple(sorted(errors, key=lambda name: -errors[name]))
+    count = outlier_layers(errors)
     while not is_good(order[:count]) and count < len(order):
-        count *= 2
+        count = max(1, 2 * count)
     return order[:count]
 
 

@@ -88,11 +88,14 @@ def _check(card: ExportedCard) -> str:
     rows = {
         "+".join(each["subset"]) + (" (noise)" if each["noise"] else ""): (
             f"{each['cosine']:.6f}",
+            f"{each['mean']:.6f}",
             ", ".join(f"{share:.2%}" for share in each["kept"]) or "–",
         )
         for each in check["agreements"]
     }
-    lines.append(_table(("modalities", "smallest cosine", "same patches kept, per stage"), rows))
+    lines.append(
+        _table(("modalities", "smallest cosine", "mean cosine", "same patches kept, per stage"), rows)
+    )
     if ties := sum(each["ties"] for each in check["agreements"]):
         lowest = min(each["cosine_as_is"] for each in check["agreements"])
         lines.append(

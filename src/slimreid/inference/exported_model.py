@@ -60,9 +60,8 @@ class ExportedModel(LoadedModel):
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the files with weights, which the graphs share."""
-        names = [name for name in self.exported.files if name.endswith(".bin")]
-        return sum((self.engine.folder / name).stat().st_size for name in names)
+        """Bytes of the file of weights, which the graphs share."""
+        return self.engine.weight_bytes
 
     @property
     def feature_fingerprint(self) -> str:

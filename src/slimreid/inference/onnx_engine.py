@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,8 +13,9 @@ from numpy.typing import NDArray
 
 from slimreid.errors import ConfigError, ModelError
 from slimreid.files import file_digest
-from slimreid.inference.exported_card import Subset, read_exported
+from slimreid.inference.exported_card import ADAPTATION_NAME, README_NAME, Subset, read_exported
 from slimreid.inference.model_card import card_path
+from slimreid.inference.threads import usable_threads
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -33,8 +33,8 @@ class OnnxEngine:
 
     Args:
         folder: The folder that `slimreid export` wrote, or a card in it; it is only read.
-        threads: Threads of one call; None = as many as `OMP_NUM_THREADS` says, else as this process may use
-            cores. Give 1 where several processes or threads serve requests.
+        threads: Threads of one call; None = as many as `OMP_NUM_THREADS` says, else the share of the cores
+            that this process has (see `usable_threads`). Give 1 where several threads call.
         private_bytes: Memory that weights may take beside their file. onnxruntime copies the weights of each
             graph into an order that suits the processor; graphs that are opened when this memory is used up
             read the file instead, which all graphs and processes share, and are slower.
@@ -56,6 +56,12 @@ class OnnxEngine:
         self._sessions: dict[Subset, Any] = {}
         self._intact: set[str] = set()
         self._lock = threading.Lock()
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the file of weights, which the graphs share; raises `OSError` where it is gone."""
+        other = (".onnx", README_NAME, ADAPTATION_NAME)
+        return sum((self.folder / n).stat().st_size for n in self.card.files if not n.endswith(other))
 
     def features(self, images: Mapping[str, Floats], cameras: Ints | None = None) -> dict[str, Floats]:
         """Features {kind: (B, D)}, as the model gives them, of B samples that have exactly these modalities.
@@ -115,10 +121,7 @@ class OnnxEngine:
             if name == graph or not name.endswith(".onnx"):  # weights are shared: all graphs need them
                 self._check_file(name)
         path = self.folder / graph
-        weights = sum(
-            (self.folder / name).stat().st_size for name in self.card.files if name.endswith(".bin")
-        )
-        private = (len(self._sessions) + 1) * weights <= self.private_bytes
+        private = (len(self._sessions) + 1) * self.weight_bytes <= self.private_bytes
         try:
             return onnxruntime.InferenceSession(
                 str(path), session_options(self.threads, private), providers=["CPUExecutionProvider"]
@@ -142,16 +145,6 @@ class OnnxEngine:
         if found != self.card.files[name]:
             raise ModelError(f"{path}: not as it was exported; copy the folder again, or export it again")
         self._intact.add(name)
-
-
-def usable_threads() -> int:
-    """`OMP_NUM_THREADS` where it is set, else the number of cores that this process may use."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    if given.isdecimal() and int(given):
-        return int(given)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def session_options(threads: int, private: bool = True) -> Any:
