@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slimreid.data.images.decode import Pixels
 from slimreid.data.manifest import SPLITS, Manifest, Sample
-from slimreid.data.sample_reader import Pixels, SampleReader, broken_message, normalise, stop_message
+from slimreid.data.sample_reader import SampleReader, broken_message, normalise, stop_message
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.metrics.labels import Labels
 from slimreid.evaluation.query_gallery import SPLITS_OF, parts_of, retrieval_labels
