@@ -11,9 +11,9 @@ import numpy as np
 from slimreid.gallery.concerns import find_concerns
 from slimreid.gallery.decisions.quality import CLOSER_TO_OTHER, NEAR_DUPLICATE, Limits
 from slimreid.gallery.store.rows import Change, Filter, NewRow
-from slimreid.serve import schemas
 from slimreid.serve.http.uploads import Upload
 from slimreid.serve.kept_images import keep_images
+from slimreid.serve.schemas.enrolling import Enrolled, Labels, SampleResult
 from slimreid.serve.service import Seen, Service
 from slimreid.serve.views import show_sample
 from slimreid.times import parse_time
@@ -24,7 +24,7 @@ class Labelled:
     """A sample and what is said of it."""
 
     upload: Upload
-    labels: schemas.Labels
+    labels: Labels
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Outcome:
 
 async def enrol_samples(
     service: Service, samples: Sequence[Labelled], by: str, dry_run: bool = False
-) -> schemas.Enrolled:
+) -> Enrolled:
     """Enrol samples that are not there yet, or say what would become of them."""
     hashes = {sample.upload.hash: sample for sample in reversed(samples)}
     there = await service.in_thread(find_known, service, list(hashes))
@@ -67,14 +67,14 @@ async def enrol_samples(
         first = hashes[digest] is sample
         is_known = digest in outcome.known or not first
         results.append(
-            schemas.SampleResult(
+            SampleResult(
                 **shown.model_dump(),
                 state="known" if is_known else "enrolled",
                 row=outcome.rows.get(digest) or outcome.known.get(digest),
                 concerns=outcome.concerns.get(digest, []) if first else [],
             )
         )
-    return schemas.Enrolled(dry_run=dry_run, entry=outcome.entry, samples=results)
+    return Enrolled(dry_run=dry_run, entry=outcome.entry, samples=results)
 
 
 async def see_labelled(service: Service, samples: Sequence[Labelled]) -> list[Seen]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from slimreid.gallery.store import rows as stored
 from slimreid.gallery.store.contract import Store
-from slimreid.serve.schemas import Change, Effect, Move
+from slimreid.serve.schemas.changes import Change, Effect, Move
 
 
 class _Recorder:

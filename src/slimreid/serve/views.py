@@ -18,14 +18,17 @@ from slimreid.inference.embed import as_samples, make_batch
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.serve import schemas
 from slimreid.serve.errors import NotAvailableError
-from slimreid.serve.schemas import PatchGrid
+from slimreid.serve.schemas.calibration import Calibration, CalibrationPoint
+from slimreid.serve.schemas.rows import Filters, LogEntry, Row
+from slimreid.serve.schemas.searching import Match, PatchGrid, Sample
+from slimreid.serve.schemas.service import CalibrationState
 from slimreid.serve.service import Seen
 from slimreid.times import parse_time
 
 
-def show_row(row: stored.Row) -> schemas.Row:
+def show_row(row: stored.Row) -> Row:
     """A row; where its files lie is nobody's business."""
-    return schemas.Row(
+    return Row(
         id=row.id,
         identity=row.identity,
         group=row.group,
@@ -38,14 +41,14 @@ def show_row(row: stored.Row) -> schemas.Row:
     )
 
 
-def show_matches(answer: Answer) -> list[schemas.Match]:
+def show_matches(answer: Answer) -> list[Match]:
     """Rows that were found."""
-    return [schemas.Match(rank=m.rank, score=m.score, row=show_row(m.row)) for m in answer.matches]
+    return [Match(rank=m.rank, score=m.score, row=show_row(m.row)) for m in answer.matches]
 
 
-def show_answer(answer: Answer) -> schemas.Answer:
+def show_answer(answer: Answer) -> schemas.searching.Answer:
     """An answer to a search."""
-    return schemas.Answer(
+    return schemas.searching.Answer(
         query=answer.query,
         modalities=list(answer.modalities),
         searched=answer.searched,
@@ -53,9 +56,9 @@ def show_answer(answer: Answer) -> schemas.Answer:
     )
 
 
-def show_sample(seen: Seen) -> schemas.Sample:
+def show_sample(seen: Seen) -> Sample:
     """What was seen in the images of a sample."""
-    return schemas.Sample(
+    return Sample(
         number=seen.upload.number,
         modalities=list(seen.upload.images),
         quality=seen.decoded.quality,
@@ -63,10 +66,10 @@ def show_sample(seen: Seen) -> schemas.Sample:
     )
 
 
-def show_entry(entry: stored.LogEntry) -> schemas.LogEntry:
+def show_entry(entry: stored.LogEntry) -> LogEntry:
     """A line of the log, without paths of this machine."""
     details = {name: _without_folders(value) for name, value in entry.details.items()}
-    return schemas.LogEntry(**{**vars(entry), "details": details})
+    return LogEntry(**{**vars(entry), "details": details})
 
 
 def _without_folders(value: object) -> object:
@@ -77,7 +80,7 @@ def _without_folders(value: object) -> object:
     return value
 
 
-def read_filter(form: schemas.Filters) -> stored.Filter:
+def read_filter(form: Filters) -> stored.Filter:
     """The rows that a form means."""
     return stored.Filter(
         ids=form.id or None,
@@ -90,21 +93,21 @@ def read_filter(form: schemas.Filters) -> stored.Filter:
     )
 
 
-def calibration_state(store: Store) -> schemas.CalibrationState:
+def calibration_state(store: Store) -> CalibrationState:
     """Whether the gallery can decide."""
     found = read_calibration(store)
     if found is None:
         reason = "the gallery is not calibrated: calibrate it first"
-        return schemas.CalibrationState(state="none", reason=reason, rates=[])
+        return CalibrationState(state="none", reason=reason, rates=[])
     validity = found.valid_for(present_bound(store))
-    return schemas.CalibrationState(state=validity.state, reason=validity.reason, rates=list(found.rates))
+    return CalibrationState(state=validity.state, reason=validity.reason, rates=list(found.rates))
 
 
-def show_calibration(store: Store) -> schemas.Calibration:
+def show_calibration(store: Store) -> Calibration:
     """All thresholds of the gallery."""
     found = read_calibration(store)
     state = calibration_state(store)
-    return schemas.Calibration(
+    return Calibration(
         **state.model_dump(),
         identities=found.bound.identities if found else None,
         rows=found.bound.rows if found else None,
@@ -112,9 +115,9 @@ def show_calibration(store: Store) -> schemas.Calibration:
     )
 
 
-def _show_points(points: Sequence[decisions.Point]) -> list[schemas.CalibrationPoint]:
+def _show_points(points: Sequence[decisions.Point]) -> list[CalibrationPoint]:
     return [
-        schemas.CalibrationPoint(
+        CalibrationPoint(
             subset=point.subset,
             rate=point.rate,
             searches=point.searches,
@@ -128,8 +131,8 @@ def _show_points(points: Sequence[decisions.Point]) -> list[schemas.CalibrationP
     ]
 
 
-def _show_estimate(found: Estimate | None) -> schemas.Estimate | None:
-    return None if found is None else schemas.Estimate(**found.to_dict())
+def _show_estimate(found: Estimate | None) -> schemas.calibration.Estimate | None:
+    return None if found is None else schemas.calibration.Estimate(**found.to_dict())
 
 
 def can_show_patches(model: Embedder) -> bool:

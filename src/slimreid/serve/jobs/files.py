@@ -20,7 +20,7 @@ from slimreid.json_files import check_object, parse_json
 from slimreid.serve.decoding.messages import pack, unpack
 from slimreid.serve.enrolment import Labelled
 from slimreid.serve.http.uploads import Upload
-from slimreid.serve.schemas import Labels
+from slimreid.serve.schemas.enrolling import Labels
 
 _STATE = "job.json"
 _PART = re.compile(r"part-([0-9]{6})\.bin")

@@ -10,7 +10,8 @@ from pydantic import BaseModel
 
 from slimreid.serve.access import Who, require_role
 from slimreid.serve.jobs.runner import Jobs
-from slimreid.serve.schemas import Labels, Problem
+from slimreid.serve.schemas.enrolling import Labels
+from slimreid.serve.schemas.service import Problem
 from slimreid.serve.service import Service
 from slimreid.serve.settings import Role
 

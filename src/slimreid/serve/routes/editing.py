@@ -12,18 +12,18 @@ from slimreid.gallery import editing
 from slimreid.gallery.errors import GalleryError
 from slimreid.gallery.store.contract import Store
 from slimreid.gallery.store.rows import Filter
-from slimreid.serve import schemas
 from slimreid.serve.access import Who, require_role
 from slimreid.serve.kept_images import erase_images
 from slimreid.serve.previews import make_change
 from slimreid.serve.routes.common import AnyService, Editor
+from slimreid.serve.schemas.changes import Assign, Change, Merge, Remove, Rename, Split, Undo
 from slimreid.serve.service import Service
 
 router = APIRouter(tags=["changes"])
 
 
 @router.post("/identities/rename")
-async def rename(service: AnyService, who: Editor, given: schemas.Rename) -> schemas.Change:
+async def rename(service: AnyService, who: Editor, given: Rename) -> Change:
     """Give an identity another name."""
     return await _change(
         service, "rename", given.dry_run, lambda s: editing.rename(s, given.old, given.new, who.name)
@@ -31,7 +31,7 @@ async def rename(service: AnyService, who: Editor, given: schemas.Rename) -> sch
 
 
 @router.post("/identities/merge")
-async def merge(service: AnyService, who: Editor, given: schemas.Merge) -> schemas.Change:
+async def merge(service: AnyService, who: Editor, given: Merge) -> Change:
     """Make several identities one."""
     return await _change(
         service, "merge", given.dry_run, lambda s: editing.merge(s, given.identities, given.into, who.name)
@@ -39,7 +39,7 @@ async def merge(service: AnyService, who: Editor, given: schemas.Merge) -> schem
 
 
 @router.post("/identities/split")
-async def split(service: AnyService, who: Editor, given: schemas.Split) -> schemas.Change:
+async def split(service: AnyService, who: Editor, given: Split) -> Change:
     """Make some rows of an identity another one."""
     return await _change(
         service, "split", given.dry_run, lambda s: editing.split(s, given.rows, given.new, who.name)
@@ -47,7 +47,7 @@ async def split(service: AnyService, who: Editor, given: schemas.Split) -> schem
 
 
 @router.post("/rows/assign")
-async def assign(service: AnyService, who: Editor, given: schemas.Assign) -> schemas.Change:
+async def assign(service: AnyService, who: Editor, given: Assign) -> Change:
     """Give rows identities."""
     return await _change(
         service, "assign", given.dry_run, lambda s: editing.assign(s, given.identities, who.name)
@@ -55,7 +55,7 @@ async def assign(service: AnyService, who: Editor, given: schemas.Assign) -> sch
 
 
 @router.post("/rows/remove")
-async def remove(service: AnyService, who: Editor, given: schemas.Remove) -> schemas.Change:
+async def remove(service: AnyService, who: Editor, given: Remove) -> Change:
     """Take rows out of the gallery; with `forget` (admin) erase them for good."""
     if given.forget:
         require_role(who, "admin")
@@ -67,7 +67,7 @@ async def remove(service: AnyService, who: Editor, given: schemas.Remove) -> sch
     return await service.in_thread(_forget, service, which, who, given.dry_run)
 
 
-def _forget(service: Service, which: Filter, who: Who, dry_run: bool) -> schemas.Change:
+def _forget(service: Service, which: Filter, who: Who, dry_run: bool) -> Change:
     with service.writing:
         gone = service.store.rows(Filter(ids=which.ids, identities=which.identities, removed=None))
         change = make_change(service.store, "forget", lambda s: editing.forget(s, which, who.name), dry_run)
@@ -77,7 +77,7 @@ def _forget(service: Service, which: Filter, who: Who, dry_run: bool) -> schemas
 
 
 @router.post("/undo")
-async def undo(service: AnyService, who: Editor, given: schemas.Undo) -> schemas.Change:
+async def undo(service: AnyService, who: Editor, given: Undo) -> Change:
     """Undo the last changes, whoever made them."""
 
     def edit(store: Store) -> int | None:
@@ -93,10 +93,8 @@ async def undo(service: AnyService, who: Editor, given: schemas.Undo) -> schemas
     return await _change(service, "undo", given.dry_run, edit)
 
 
-async def _change(
-    service: Service, operation: str, dry_run: bool, edit: Callable[[Store], Any]
-) -> schemas.Change:
-    def work() -> schemas.Change:
+async def _change(service: Service, operation: str, dry_run: bool, edit: Callable[[Store], Any]) -> Change:
+    def work() -> Change:
         with service.writing:
             return make_change(service.store, operation, edit, dry_run)
 

@@ -11,12 +11,12 @@ from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import StreamingResponse
 
 from slimreid.errors import DataError
-from slimreid.serve import schemas
 from slimreid.serve.enrolment import Labelled, enrol_samples
 from slimreid.serve.http.uploads import Sent, read_upload
 from slimreid.serve.jobs.files import JobState
 from slimreid.serve.jobs.runner import Jobs, new_state
 from slimreid.serve.routes.common import AnyJobs, AnyService, Editor, Viewer, images_body
+from slimreid.serve.schemas.enrolling import EnrolForm, Enrolled, Job, JobList, Labels, NewJob
 from slimreid.serve.service import Service
 
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{16}$")]
@@ -33,31 +33,31 @@ def enrol_routes(modalities: Sequence[str]) -> APIRouter:
     @router.post(
         "/enrol",
         status_code=201,
-        openapi_extra=images_body(modalities, schemas.EnrolForm),
-        responses={200: {"model": schemas.Enrolled, "description": "Nothing was enrolled."}},
+        openapi_extra=images_body(modalities, EnrolForm),
+        responses={200: {"model": Enrolled, "description": "Nothing was enrolled."}},
     )
-    async def enrol(
-        request: Request, response: Response, service: AnyService, who: Editor
-    ) -> schemas.Enrolled:
+    async def enrol(request: Request, response: Response, service: AnyService, who: Editor) -> Enrolled:
         """Enrol samples; when this answers, they are on disk. What is there already is not enrolled again."""
         sent = await _read(request, service)
-        dry_run = sent.form(schemas.EnrolForm).dry_run
-        samples = _labelled(sent, schemas.EnrolForm)
+        dry_run = sent.form(EnrolForm).dry_run
+        samples = _labelled(sent, EnrolForm)
         found = await enrol_samples(service, samples, who.name, dry_run)
         if found.entry is None:
             response.status_code = 200
         return found
 
     @router.post(
-        "/jobs/{job}/samples", status_code=202, openapi_extra=images_body(modalities, schemas.Labels)
+        "/jobs/{job}/samples",
+        status_code=202,
+        openapi_extra=images_body(modalities, Labels),
     )
     async def add_samples(
         request: Request, service: AnyService, jobs: AnyJobs, who: Editor, job: JobId
-    ) -> schemas.Job:
+    ) -> Job:
         """Give samples to a job; when this answers, they are on disk and will be enrolled."""
         state = jobs.get(job)
         sent = await _read(request, service)
-        samples = _labelled(sent, schemas.Labels, state)
+        samples = _labelled(sent, Labels, state)
         return show_job(await service.in_thread(jobs.add, job, samples))
 
     return router
@@ -70,13 +70,13 @@ async def _read(request: Request, service: Service) -> Sent:
     return sent
 
 
-def _labelled(sent: Sent, form: type[schemas.Labels], job: JobState | None = None) -> list[Labelled]:
+def _labelled(sent: Sent, form: type[Labels], job: JobState | None = None) -> list[Labelled]:
     usual = dict(job.labels) if job is not None else {}
-    names = schemas.Labels.model_fields
+    names = Labels.model_fields
     found = []
     for sample in sent.samples:
         given = sent.form(form, sample.number).model_dump(include=set(names), exclude_unset=True)
-        found.append(Labelled(sample, schemas.Labels.model_validate(usual | given)))
+        found.append(Labelled(sample, Labels.model_validate(usual | given)))
     return found
 
 
@@ -84,32 +84,32 @@ job_router = APIRouter(tags=["enrolment"])
 
 
 @job_router.get("/jobs")
-async def list_jobs(jobs: AnyJobs, who: Viewer) -> schemas.JobList:
+async def list_jobs(jobs: AnyJobs, who: Viewer) -> JobList:
     """Jobs, newest first."""
-    return schemas.JobList(jobs=[show_job(state) for state in jobs.all()])
+    return JobList(jobs=[show_job(state) for state in jobs.all()])
 
 
 @job_router.post("/jobs", status_code=201)
-async def begin_job(service: AnyService, jobs: AnyJobs, who: Editor, given: schemas.NewJob) -> schemas.Job:
+async def begin_job(service: AnyService, jobs: AnyJobs, who: Editor, given: NewJob) -> Job:
     """Begin an enrolment in many parts."""
     state = new_state("enrol", who.name, labels=given.model_dump(exclude_unset=True, exclude_none=True))
     return show_job(await service.in_thread(jobs.create, state))
 
 
 @job_router.post("/jobs/{job}/finish")
-async def finish_job(service: AnyService, jobs: AnyJobs, who: Editor, job: JobId) -> schemas.Job:
+async def finish_job(service: AnyService, jobs: AnyJobs, who: Editor, job: JobId) -> Job:
     """Say that no more samples will come."""
     return show_job(await service.in_thread(jobs.finish, job))
 
 
 @job_router.get("/jobs/{job}")
-async def one_job(jobs: AnyJobs, who: Viewer, job: JobId) -> schemas.Job:
+async def one_job(jobs: AnyJobs, who: Viewer, job: JobId) -> Job:
     """A job as it is now."""
     return show_job(jobs.get(job))
 
 
 @job_router.delete("/jobs/{job}")
-async def cancel_job(service: AnyService, jobs: AnyJobs, who: Editor, job: JobId) -> schemas.Job:
+async def cancel_job(service: AnyService, jobs: AnyJobs, who: Editor, job: JobId) -> Job:
     """Drop what is not enrolled yet; what is stays, and can be undone."""
     return show_job(await service.in_thread(jobs.cancel, job))
 
@@ -142,6 +142,6 @@ async def _events(service: Service, jobs: Jobs, job: str) -> AsyncIterator[str]:
             yield ": alive\n\n"
 
 
-def show_job(state: JobState) -> schemas.Job:
+def show_job(state: JobState) -> Job:
     """A job, without what only the service needs."""
-    return schemas.Job(**{name: getattr(state, name) for name in schemas.Job.model_fields})
+    return Job(**{name: getattr(state, name) for name in Job.model_fields})

@@ -16,18 +16,31 @@ from slimreid.gallery.clusters import propose
 from slimreid.gallery.decisions.calibration import RATES
 from slimreid.gallery.enrolment.images import split_thumbnail
 from slimreid.gallery.store import rows as stored
-from slimreid.serve import schemas
 from slimreid.serve.errors import NotFoundError
 from slimreid.serve.jobs.runner import new_state
 from slimreid.serve.kept_images import larger_picture
 from slimreid.serve.routes.common import Admin, AnyJobs, AnyService, Viewer
 from slimreid.serve.routes.enrolling import show_job
+from slimreid.serve.schemas.calibration import Calibrate, Calibration
+from slimreid.serve.schemas.enrolling import Job
+from slimreid.serve.schemas.fields import LARGEST_ID, Rate
+from slimreid.serve.schemas.rows import (
+    CameraList,
+    Cluster,
+    ClusterList,
+    Filters,
+    Identity,
+    IdentityPage,
+    LogPage,
+    Row,
+    RowPage,
+)
 from slimreid.serve.service import Service
 from slimreid.serve.views import read_filter, show_calibration, show_entry, show_row
 
 router = APIRouter(tags=["gallery"])
 Limit = Annotated[int, Query(ge=1, le=1000)]
-RowNumber = Annotated[int, InPath(ge=1, le=schemas.LARGEST_ID)]
+RowNumber = Annotated[int, InPath(ge=1, le=LARGEST_ID)]
 Modality = Annotated[str | None, Query(max_length=40)]
 JPEG = {200: {"content": {"image/jpeg": {}}, "description": "A picture."}}
 
@@ -39,44 +52,44 @@ async def identities(
     query: Annotated[str, Query(max_length=200)] = "",
     after: Annotated[str, Query(max_length=200)] = "",
     limit: Limit = 100,
-) -> schemas.IdentityPage:
+) -> IdentityPage:
     """Identities by name, those that hold `query`."""
     sizes = await service.in_thread(service.store.identities)
     names = sorted(name for name in sizes if name and query.casefold() in name.casefold())
     start = bisect_right(names, after) if after else 0
     page = names[start : start + limit]
-    return schemas.IdentityPage(
-        identities=[schemas.Identity(name=name, rows=sizes[name]) for name in page],
+    return IdentityPage(
+        identities=[Identity(name=name, rows=sizes[name]) for name in page],
         total=len(names),
         next=page[-1] if start + limit < len(names) else None,
     )
 
 
 @router.get("/cameras")
-async def cameras(service: AnyService, who: Viewer) -> schemas.CameraList:
+async def cameras(service: AnyService, who: Viewer) -> CameraList:
     """Cameras that rows name."""
     found = await service.in_thread(service.cameras)
-    return schemas.CameraList(cameras=[schemas.Identity(name=n, rows=c) for n, c in found.items()])
+    return CameraList(cameras=[Identity(name=n, rows=c) for n, c in found.items()])
 
 
-class RowFilter(schemas.Filters):
+class RowFilter(Filters):
     """Which rows, and how many of them."""
 
     unknown: bool = False
     """Only rows without identity."""
-    after: int = Field(default=0, ge=0, le=schemas.LARGEST_ID)
+    after: int = Field(default=0, ge=0, le=LARGEST_ID)
     limit: int = Field(default=100, ge=1, le=1000)
 
 
 @router.get("/rows")
-async def rows(service: AnyService, who: Viewer, which: Annotated[RowFilter, Query()]) -> schemas.RowPage:
+async def rows(service: AnyService, who: Viewer, which: Annotated[RowFilter, Query()]) -> RowPage:
     """Rows by ascending id."""
     if which.unknown:
         which = which.model_copy(update={"identity": [""]})
     chosen = read_filter(which)
     found = await service.in_thread(service.store.rows, chosen, which.limit + 1, which.after)
     page = found[: which.limit]
-    return schemas.RowPage(
+    return RowPage(
         rows=[show_row(row) for row in page],
         total=await service.in_thread(service.store.count, chosen),
         next=page[-1].id if len(found) > len(page) else None,
@@ -84,7 +97,7 @@ async def rows(service: AnyService, who: Viewer, which: Annotated[RowFilter, Que
 
 
 @router.get("/rows/{row}")
-async def one_row(service: AnyService, who: Viewer, row: RowNumber) -> schemas.Row:
+async def one_row(service: AnyService, who: Viewer, row: RowNumber) -> Row:
     """A row."""
     return show_row(await service.in_thread(_find, service, row))
 
@@ -143,17 +156,17 @@ def _thumbnail(service: Service, row: int, modality: str | None) -> bytes:
 async def clusters(
     service: AnyService,
     who: Viewer,
-    rate: schemas.Rate | None = None,
+    rate: Rate | None = None,
     threshold: Annotated[float | None, Query(allow_inf_nan=False)] = None,
-) -> schemas.ClusterList:
+) -> ClusterList:
     """Rows without identity that are alike, at the threshold of a rate or at a given one."""
     unknown = stored.Filter(identities=[""])
     if not await service.in_thread(service.store.count, unknown):
-        return schemas.ClusterList(clusters=[], alone=0, threshold=threshold or 0.0)
+        return ClusterList(clusters=[], alone=0, threshold=threshold or 0.0)
     found = await service.in_thread(propose, service.store, unknown, rate or RATES[0], threshold)
-    return schemas.ClusterList(
+    return ClusterList(
         clusters=[
-            schemas.Cluster(name=name, rows=[show_row(row) for row in members])
+            Cluster(name=name, rows=[show_row(row) for row in members])
             for name, members in found.rows.items()
             if name
         ],
@@ -166,9 +179,9 @@ async def clusters(
 async def log(
     service: AnyService,
     who: Viewer,
-    before: Annotated[int | None, Query(ge=1, le=schemas.LARGEST_ID)] = None,
+    before: Annotated[int | None, Query(ge=1, le=LARGEST_ID)] = None,
     limit: Limit = 50,
-) -> schemas.LogPage:
+) -> LogPage:
     """Changes and searches, newest first."""
     newest = await service.in_thread(service.store.log, 1)
     # The store counts from the newest entry, and its numbers have no gaps: that many come before.
@@ -176,20 +189,20 @@ async def log(
     found = await service.in_thread(service.store.log, skip + limit + 1)
     left = [entry for entry in found if before is None or entry.id < before]
     page = left[:limit]
-    return schemas.LogPage(
+    return LogPage(
         entries=[show_entry(entry) for entry in page],
         next=page[-1].id if len(left) > len(page) else None,
     )
 
 
 @router.get("/calibration")
-async def calibration(service: AnyService, who: Viewer) -> schemas.Calibration:
+async def calibration(service: AnyService, who: Viewer) -> Calibration:
     """The thresholds of the gallery."""
     return await service.in_thread(show_calibration, service.store)
 
 
 @router.post("/calibration", status_code=202)
-async def calibrate(service: AnyService, jobs: AnyJobs, who: Admin, given: schemas.Calibrate) -> schemas.Job:
+async def calibrate(service: AnyService, jobs: AnyJobs, who: Admin, given: Calibrate) -> Job:
     """Calibrate the gallery by its own rows, as a job."""
     state = new_state("calibrate", who.name, rates=given.rates or ())
     return show_job(await service.in_thread(jobs.create, state))

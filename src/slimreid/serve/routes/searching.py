@@ -15,9 +15,20 @@ from slimreid.gallery.queries import Query
 from slimreid.gallery.store.rows import Filter
 from slimreid.inference.similarity import Similarity
 from slimreid.modalities import subset_name
-from slimreid.serve import schemas
 from slimreid.serve.http.uploads import Sent, read_upload
 from slimreid.serve.routes.common import AnyService, Viewer, images_body
+from slimreid.serve.schemas.searching import (
+    Candidate,
+    Embedded,
+    EmbeddedSample,
+    EmbedForm,
+    Identification,
+    IdentifyForm,
+    IdentifyResult,
+    KeptPatches,
+    SearchForm,
+    SearchResult,
+)
 from slimreid.serve.service import Seen, Service
 from slimreid.serve.views import kept_patches, read_filter, show_answer, show_matches, show_sample
 
@@ -26,39 +37,39 @@ def search_routes(modalities: Sequence[str]) -> APIRouter:
     """The routes, for a model of these modalities."""
     router = APIRouter(tags=["search"])
 
-    @router.post("/embed", openapi_extra=images_body(modalities, schemas.EmbedForm))
-    async def embed(request: Request, service: AnyService, who: Viewer) -> schemas.Embedded:
+    @router.post("/embed", openapi_extra=images_body(modalities, EmbedForm))
+    async def embed(request: Request, service: AnyService, who: Viewer) -> Embedded:
         """Features of samples, L2-normalised."""
-        _, seen = await _see(request, service, schemas.EmbedForm)
+        _, seen = await _see(request, service, EmbedForm)
         info = service.info
         samples = [
-            schemas.EmbeddedSample(**show_sample(found).model_dump(), embedding=found.feature.tolist())
+            EmbeddedSample(**show_sample(found).model_dump(), embedding=found.feature.tolist())
             for found in seen
         ]
-        return schemas.Embedded(
+        return Embedded(
             feature=info.feature, dimension=info.dimension, fingerprint=info.fingerprint, samples=samples
         )
 
-    @router.post("/search", openapi_extra=images_body(modalities, schemas.SearchForm))
-    async def search(request: Request, service: AnyService, who: Viewer) -> schemas.SearchResult:
+    @router.post("/search", openapi_extra=images_body(modalities, SearchForm))
+    async def search(request: Request, service: AnyService, who: Viewer) -> SearchResult:
         """The rows or identities that are most similar to each sample."""
-        sent, seen = await _see(request, service, schemas.SearchForm)
-        form = sent.form(schemas.SearchForm)
+        sent, seen = await _see(request, service, SearchForm)
+        form = sent.form(SearchForm)
         query = service.query(seen, form.pooled)
         answers = await service.in_thread(_search, service, query, form, who.name)
-        return schemas.SearchResult(answers=[show_answer(answer) for answer in answers])
+        return SearchResult(answers=[show_answer(answer) for answer in answers])
 
-    @router.post("/identify", openapi_extra=images_body(modalities, schemas.IdentifyForm))
-    async def identify(request: Request, service: AnyService, who: Viewer) -> schemas.IdentifyResult:
+    @router.post("/identify", openapi_extra=images_body(modalities, IdentifyForm))
+    async def identify(request: Request, service: AnyService, who: Viewer) -> IdentifyResult:
         """Who each sample shows, with the rate of error behind the answer, and the ranked matches."""
-        sent, seen = await _see(request, service, schemas.IdentifyForm)
-        form = sent.form(schemas.IdentifyForm)
+        sent, seen = await _see(request, service, IdentifyForm)
+        form = sent.form(IdentifyForm)
         query = service.query(seen, form.pooled)
         answers = await service.in_thread(_identify, service, query, form, who.name)
-        return schemas.IdentifyResult(answers=answers, samples=[show_sample(found) for found in seen])
+        return IdentifyResult(answers=answers, samples=[show_sample(found) for found in seen])
 
     @router.post("/patches", openapi_extra=images_body(modalities))
-    async def patches(request: Request, service: AnyService, who: Viewer) -> schemas.KeptPatches:
+    async def patches(request: Request, service: AnyService, who: Viewer) -> KeptPatches:
         """Which patches the model kept to the end; 404 where it does not say."""
         await service.in_thread(kept_patches, service.model, [])
         sent = await _read(request, service)
@@ -66,7 +77,7 @@ def search_routes(modalities: Sequence[str]) -> APIRouter:
             decoded = await service.decode(sent.samples)
             images = [found.images for found in decoded]
             found = await service.in_thread(kept_patches, service.model, images)
-        return schemas.KeptPatches(samples=found)
+        return KeptPatches(samples=found)
 
     return router
 
@@ -78,14 +89,14 @@ async def _read(request: Request, service: Service) -> Sent:
     return sent
 
 
-async def _see(request: Request, service: Service, form: type[schemas.EmbedForm]) -> tuple[Sent, list[Seen]]:
+async def _see(request: Request, service: Service, form: type[EmbedForm]) -> tuple[Sent, list[Seen]]:
     """The samples of a request; its fields are checked before anything is decoded."""
     sent = await _read(request, service)
     camera = sent.form(form).query_camera
     return sent, await service.see(sent.samples, [camera] * len(sent.samples))
 
 
-def _search(service: Service, query: Query, form: schemas.SearchForm, by: str) -> list[Answer]:
+def _search(service: Service, query: Query, form: SearchForm, by: str) -> list[Answer]:
     answers = _rank(service, query, form, read_filter(form), None)
     details = {"queries": list(query.sources), "k": form.k, "identities": form.identities}
     service.store.note("search", by, sum(len(answer.matches) for answer in answers), details)
@@ -93,16 +104,18 @@ def _search(service: Service, query: Query, form: schemas.SearchForm, by: str) -
 
 
 def _rank(
-    service: Service, query: Query, form: schemas.SearchForm, which: Filter, scale: Similarity | None
+    service: Service,
+    query: Query,
+    form: SearchForm,
+    which: Filter,
+    scale: Similarity | None,
 ) -> list[Answer]:
     find = best_identities if form.identities else best_rows
     found = find(service.store, query.prepared, form.k, which, scale)
     return make_answers(service.store, query, found, service.store.count(which))
 
 
-def _identify(
-    service: Service, query: Query, form: schemas.IdentifyForm, by: str
-) -> list[schemas.Identification]:
+def _identify(service: Service, query: Query, form: IdentifyForm, by: str) -> list[Identification]:
     store, which = service.store, read_filter(form)
     calibration = read_calibration(store)
     if calibration is not None and not calibration.valid_for(present_bound(store)):
@@ -117,7 +130,7 @@ def _identify(
     for found, answer in zip(decisions, ranked, strict=True):
         decision = found.decision
         answers.append(
-            schemas.Identification(
+            Identification(
                 query=found.query,
                 modalities=list(found.modalities),
                 searched=answer.searched,
@@ -126,7 +139,7 @@ def _identify(
                 name=decision.name,
                 reason=decision.reason,
                 rate=decision.rate,
-                candidates=[schemas.Candidate(name=c.name, score=c.score) for c in decision.candidates],
+                candidates=[Candidate(name=c.name, score=c.score) for c in decision.candidates],
                 strict=threshold(found.modalities, rate),
                 lax=threshold(found.modalities, unsure_rate(rate)),
             )

@@ -10,10 +10,10 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from slimreid import __version__
-from slimreid.serve import schemas
 from slimreid.serve.access import COOKIE, SESSION_SECONDS, Who
 from slimreid.serve.errors import BusyError
 from slimreid.serve.routes.common import AnyJobs, AnyService, Viewer
+from slimreid.serve.schemas.service import Health, Limits, Load, Login, ModelState, Session, Status
 from slimreid.serve.service import Service
 from slimreid.serve.views import calibration_state, can_show_patches
 
@@ -22,32 +22,30 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @router.get("/health")
-async def health(service: AnyService) -> schemas.Health:
+async def health(service: AnyService) -> Health:
     """Whether the process answers."""
-    return schemas.Health(status="stopping" if service.stopping.is_set() else "ok")
+    return Health(status="stopping" if service.stopping.is_set() else "ok")
 
 
 @router.get("/ready")
-async def ready(service: AnyService) -> schemas.Health:
+async def ready(service: AnyService) -> Health:
     """Whether requests can be answered: the gallery can be read and the queue is not full."""
     if service.stopping.is_set():
         raise BusyError("the service is stopping")
     await service.in_thread(service.store.count)
     if service.batcher.reserved >= service.batcher.capacity:
         raise BusyError("the queue is full")
-    return schemas.Health(status="ok")
+    return Health(status="ok")
 
 
 @router.get("/session")
-async def who_am_i(request: Request, service: AnyService) -> schemas.Session:
+async def who_am_i(request: Request, service: AnyService) -> Session:
     """Who is asking, and whether they must log in."""
     return _session(service, request.state.who)
 
 
 @router.post("/session")
-async def log_in(
-    request: Request, response: Response, login: schemas.Login, service: AnyService
-) -> schemas.Session:
+async def log_in(request: Request, response: Response, login: Login, service: AnyService) -> Session:
     """Exchange a token for a cookie, as the page does."""
     client = request.client.host if request.client else ""
     who, cookie = service.access.log_in(login.token, client)
@@ -56,29 +54,27 @@ async def log_in(
 
 
 @router.delete("/session")
-async def log_out(request: Request, response: Response, service: AnyService) -> schemas.Session:
+async def log_out(request: Request, response: Response, service: AnyService) -> Session:
     """End the session of this cookie."""
     service.access.log_out(request.headers)
     response.delete_cookie(COOKIE, **service.access.cookie_options())  # type: ignore[arg-type]
     return _session(service, None if service.access.login else request.state.who)
 
 
-def _session(service: Service, who: Who | None) -> schemas.Session:
-    return schemas.Session(
-        login=service.access.login, name=who.name if who else None, role=who.role if who else None
-    )
+def _session(service: Service, who: Who | None) -> Session:
+    return Session(login=service.access.login, name=who.name if who else None, role=who.role if who else None)
 
 
 @router.get("/status")
-async def status(service: AnyService, who: Viewer) -> schemas.Status:
+async def status(service: AnyService, who: Viewer) -> Status:
     """State of the service: gallery, model, calibration, limits, load."""
     return await service.in_thread(_status, service)
 
 
-def _status(service: Service) -> schemas.Status:
+def _status(service: Service) -> Status:
     sizes = service.store.identities()
     limits, load = service.settings.request, service.metrics
-    return schemas.Status(
+    return Status(
         version=__version__,
         gallery=service.name,
         rows=sum(sizes.values()),
@@ -87,10 +83,10 @@ def _status(service: Service) -> schemas.Status:
         uptime=time.time() - load.started,
         model=_model(service),
         calibration=calibration_state(service.store),
-        limits=schemas.Limits(
+        limits=Limits(
             body_bytes=limits.body, images=limits.images, pixels=limits.pixels, seconds=limits.seconds
         ),
-        load=schemas.Load(
+        load=Load(
             queued=service.batcher.reserved,
             capacity=service.batcher.capacity,
             requests=load.requests,
@@ -100,11 +96,11 @@ def _status(service: Service) -> schemas.Status:
     )
 
 
-def _model(service: Service) -> schemas.ModelState:
+def _model(service: Service) -> ModelState:
     info, model = service.info, service.model
     path = Path(str(getattr(model, "path", info.path)))
     kinds = {"ExportedModel": "onnxruntime", "TrainedModel": "torch"}
-    return schemas.ModelState(
+    return ModelState(
         name=path.parent.name or path.name,
         fingerprint=info.fingerprint,
         feature=info.feature,
