@@ -1,12 +1,13 @@
 """How many files of the package run in one training step, one evaluation and one embed call.
 
-    python benchmarks/files_touched.py
+    python benchmarks/files_touched.py [--list]
 
 Trains a tiny model on made-up images; a file counts when one of its functions is called, imports do not.
 """
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import sys
 import tempfile
@@ -61,6 +62,9 @@ class SecondStep(Callback):
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description="Files of the package that run in one call.")
+    parser.add_argument("--list", action="store_true", help="print the names of the files, too")
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         manifest = write_set(folder / "set")
@@ -75,6 +79,9 @@ def main() -> None:
     assert code == 0
     rows = [("training step", step.called), ("evaluate --missing all", evaluation), ("embed", embed)]
     console.print(table(["call", "files"], [(what, len(called.files)) for what, called in rows]))
+    if arguments.list:
+        for what, called in rows:
+            console.print(f"\n{what}:", *sorted(called.files), sep="\n  ", highlight=False)
 
 
 if __name__ == "__main__":

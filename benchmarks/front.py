@@ -42,7 +42,8 @@ from slimreid.config.files import CONFIG_NAME, load_config
 from slimreid.errors import ConfigError, DataError
 from slimreid.files import write_text
 from slimreid.inference.features.data import open_data
-from slimreid.inference.load import LoadedModel, load
+from slimreid.inference.load import load
+from slimreid.inference.loaded_model import LoadedModel
 from slimreid.progress import progress
 from slimreid.runs.identity import deciding_options
 from slimreid.training import learner

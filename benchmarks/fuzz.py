@@ -52,7 +52,7 @@ from slimreid.cli.app import main as slimreid
 from slimreid.config.files import load_config
 from slimreid.data.images.decode import read_image
 from slimreid.errors import SlimReIDError
-from slimreid.inference.embedding_files import read_embeddings
+from slimreid.inference.embedding_sets.files import read_embeddings
 from slimreid.inference.load import load
 
 SECONDS = 20.0

@@ -18,7 +18,8 @@ from slimreid.data.synthetic.generate import is_world, make_world
 from slimreid.gallery.decisions.quality import image_quality
 from slimreid.inference.features.data import ModelData, open_data
 from slimreid.inference.features.extract import Extraction, extract_features
-from slimreid.inference.load import LoadedModel, load
+from slimreid.inference.load import load
+from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.similarity import Similarity
 from slimreid.modalities import all_subsets, subset_name
 from slimreid.progress import progress

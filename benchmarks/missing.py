@@ -27,8 +27,7 @@ from slimreid.cli.console import console, table
 from slimreid.config import ModelConfig
 from slimreid.files import write_text
 from slimreid.modalities import all_subsets
-from slimreid.models.build import build_model
-from slimreid.models.reid_model import ReIDModel
+from slimreid.models.reid_model import ReIDModel, build_model
 from slimreid.profiling.latency import measure_interleaved, median_ratios, medians
 from slimreid.progress import progress
 

@@ -44,7 +44,8 @@ from slimreid.files import write_text
 from slimreid.gallery.enrolment.sources import open_source
 from slimreid.gallery.gallery import Gallery
 from slimreid.gallery.store.open import open_store
-from slimreid.inference.load import LoadedModel, load
+from slimreid.inference.load import load
+from slimreid.inference.loaded_model import LoadedModel
 from slimreid.progress import progress
 from slimreid.serve.settings import state_folder
 from slimreid.serve.tokens import TokenFile

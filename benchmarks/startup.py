@@ -24,8 +24,7 @@ import slimreid
 from slimreid.cli.console import console, table
 from slimreid.config.files import load_config
 from slimreid.inference.model_card import MODEL_NAME, ModelCard
-from slimreid.inference.model_file import write_model
-from slimreid.inference.trained_model import build_from_card
+from slimreid.inference.trained_model import build_from_card, write_model
 from slimreid.modalities import DEFAULT_MODALITIES
 from slimreid.profiling.latency import measure_interleaved, median_ratios, medians
 from slimreid.progress import progress

@@ -33,12 +33,11 @@ from slimreid.backbones.vit import ViT
 from slimreid.cli.console import console, table
 from slimreid.config import ModelConfig
 from slimreid.files import write_text
-from slimreid.models.build import build_model
 from slimreid.models.heads import BNNeckHead
-from slimreid.models.reid_model import ReIDModel
+from slimreid.models.reid_model import ReIDModel, build_model
 from slimreid.profiling.cost import FUSED, summarise
 from slimreid.profiling.latency import measure_interleaved, median_ratios, medians
-from slimreid.profiling.memory import peak_tensor_bytes
+from slimreid.profiling.profile import peak_tensor_bytes
 from slimreid.progress import progress
 
 MODALITIES = ("rgb", "nir", "tir")

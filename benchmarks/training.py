@@ -44,8 +44,7 @@ from slimreid.config.token_reduction import AfterBackboneConfig
 from slimreid.data.loader import BatchLoader, train_loader
 from slimreid.data.manifest import Manifest
 from slimreid.data.sampler import IdentitySampler
-from slimreid.models.build import build_model
-from slimreid.models.reid_model import ReIDModel
+from slimreid.models.reid_model import ReIDModel, build_model
 from slimreid.training.losses import ReIDLoss
 from slimreid.training.optimizer import make_optimizer, parameter_groups
 

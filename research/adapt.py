@@ -35,18 +35,18 @@ from slimreid.cli.console import console, ending_in_one_line, say, table
 from slimreid.data.loader import eval_loader
 from slimreid.data.manifest import SPLITS, Sample
 from slimreid.errors import DataError
-from slimreid.evaluation.metrics.bootstrap import paired_bootstrap
-from slimreid.evaluation.metrics.result import RetrievalResult
+from slimreid.evaluation.metrics.result import RetrievalResult, paired_bootstrap
 from slimreid.evaluation.query_gallery import SPLITS_OF, select_part
 from slimreid.evaluation.reports.feature_metrics import Search, feature_metrics, prepare_rows
 from slimreid.evaluation.reports.formatting import points, signed_points
-from slimreid.evaluation.reports.records import dump
+from slimreid.evaluation.reports.writing import dump
 from slimreid.files import write_text
 from slimreid.inference.adaptation import Adaptation, shrunk_means
 from slimreid.inference.features.data import ModelData, camera_numbers, eval_config, open_data
 from slimreid.inference.features.extract import Extraction, Features, extract_features
-from slimreid.inference.kinds import feature_kinds
-from slimreid.inference.trained_model import TrainedModel, load_trained
+from slimreid.inference.load import load_trained
+from slimreid.inference.similarity import feature_kinds
+from slimreid.inference.trained_model import TrainedModel
 from slimreid.runs.starts import git_commit
 
 OUT = Path(__file__).parent / "results" / "adapt"

@@ -21,8 +21,7 @@ import numpy as np
 from slimreid.cli.console import console, ending_in_one_line, table
 from slimreid.config.model import ORIGINAL
 from slimreid.errors import ConfigError
-from slimreid.evaluation.metrics.bootstrap import paired_bootstrap
-from slimreid.evaluation.metrics.result import RetrievalResult
+from slimreid.evaluation.metrics.result import RetrievalResult, paired_bootstrap
 from slimreid.evaluation.metrics.retrieval import evaluate_retrieval
 from slimreid.evaluation.query_gallery import SPLITS_OF, Part, retrieval_labels, select_part
 from slimreid.evaluation.reports.formatting import points

@@ -16,7 +16,7 @@ from slimreid.devices import autocast
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.metrics.kept_patches import kept_masks, shared_share
 from slimreid.inference.features.data import ModelData, camera_numbers, eval_config
-from slimreid.inference.kinds import Subset
+from slimreid.inference.similarity import Subset
 from slimreid.inference.trained_model import TrainedModel
 from slimreid.modalities import all_subsets
 from slimreid.progress import progress

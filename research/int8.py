@@ -24,16 +24,17 @@ import numpy as np
 
 from slimreid.cli.console import console, ending_in_one_line
 from slimreid.errors import DataError
-from slimreid.evaluation.metrics.bootstrap import PairedDifference, paired_bootstrap
+from slimreid.evaluation.metrics.result import PairedDifference, nullable, paired_bootstrap
 from slimreid.evaluation.reports.evaluate import EvaluationOptions, evaluate_model
-from slimreid.evaluation.reports.records import dump, nullable
+from slimreid.evaluation.reports.writing import dump
 from slimreid.exporting.export import export
 from slimreid.exporting.int8_layers import MOST_ERROR
 from slimreid.exporting.samples import MOST_SAMPLES
 from slimreid.files import file_digest, write_text
 from slimreid.inference.features.extract import Extraction
-from slimreid.inference.load import LoadedModel, load
-from slimreid.inference.trained_model import TrainedModel, load_trained
+from slimreid.inference.load import load, load_trained
+from slimreid.inference.loaded_model import LoadedModel
+from slimreid.inference.trained_model import TrainedModel
 from slimreid.runs.record import QueryPrecisions
 
 OUT = Path(__file__).resolve().parent / "results" / "int8"

@@ -14,8 +14,8 @@ import simplejpeg
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
+from slimreid.data.images.decode import Pixels
 from slimreid.data.images.resize import resize
-from slimreid.data.images.values import Pixels
 
 Rng = np.random.Generator
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)

@@ -11,8 +11,8 @@ import numpy as np
 from looks import CLEAN, DEGRADATIONS, SITES
 
 from slimreid.errors import DataError
-from slimreid.evaluation.metrics.bootstrap import PairedDifference, bootstrap_map, paired_bootstrap
-from slimreid.evaluation.reports.records import dump, nullable
+from slimreid.evaluation.metrics.result import PairedDifference, bootstrap_map, nullable, paired_bootstrap
+from slimreid.evaluation.reports.writing import dump
 from slimreid.files import write_text
 from slimreid.json_files import Kinds, check_object, parse_json
 from slimreid.runs.record import QueryPrecisions

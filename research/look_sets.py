@@ -21,7 +21,7 @@ from slimreid.data.importing.datasets import import_layout
 from slimreid.data.manifest import MANIFEST_NAME, ImageRef, Manifest, Sample, read_manifest, write_manifest
 from slimreid.data.manifest.table import format_manifest
 from slimreid.data.simulate.dataset import simulate_manifest
-from slimreid.data.splits import files_of, split_flat
+from slimreid.data.splits import split_flat
 from slimreid.errors import DataError
 from slimreid.files import new_folder, relative_posix
 from slimreid.progress import progress
@@ -144,9 +144,9 @@ def _make(manifest: Manifest, name: str, out: Path, show_progress: bool | None) 
     with new_folder(out) as folder:
         written: dict[str, dict[str, ImageRef]] = {}
         for sample in progress(manifest.samples, f"look {name}", len(manifest.samples), show_progress):
-            if files_of(sample) not in written:
-                written[files_of(sample)] = dict(_write(manifest, sample, name, folder, len(written)))
-        samples = [replace(s, images=written[files_of(s)]) for s in manifest.samples]
+            if sample.files_key not in written:
+                written[sample.files_key] = dict(_write(manifest, sample, name, folder, len(written)))
+        samples = [replace(s, images=written[s.files_key]) for s in manifest.samples]
         origin = f"{manifest.origin or 'photographs'}; look {name}"
         write_manifest(replace(manifest, samples=tuple(samples), origin=origin), folder / MANIFEST_NAME)
 

@@ -30,7 +30,8 @@ from slimreid.evaluation.reports.missing import DRAWS, missing_matrix, mixed_gal
 from slimreid.files import write_text
 from slimreid.inference.features.data import ModelData, open_data
 from slimreid.inference.features.extract import Extraction, Features, extract_features
-from slimreid.inference.load import LoadedModel, load
+from slimreid.inference.load import load
+from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.similarity import Similarity, fit_impostors
 from slimreid.modalities import all_subsets
 from slimreid.models.reid_model import BOTH

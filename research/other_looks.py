@@ -29,8 +29,9 @@ from slimreid.evaluation.reports.evaluate import Evaluation, EvaluationOptions, 
 from slimreid.evaluation.reports.formatting import points
 from slimreid.evaluation.reports.thresholds import Threshold
 from slimreid.inference.features.extract import Extraction
-from slimreid.inference.kinds import feature_kinds
-from slimreid.inference.load import LoadedModel, load
+from slimreid.inference.load import load
+from slimreid.inference.loaded_model import LoadedModel
+from slimreid.inference.similarity import feature_kinds
 from slimreid.runs.starts import git_commit
 from slimreid.visual.style import save_picture
 

@@ -32,7 +32,8 @@ from slimreid.evaluation.query_gallery import select_part
 from slimreid.evaluation.reports.formatting import points
 from slimreid.files import write_text
 from slimreid.inference.features.data import camera_numbers, eval_config, open_data
-from slimreid.inference.trained_model import TrainedModel, load_trained
+from slimreid.inference.load import load_trained
+from slimreid.inference.trained_model import TrainedModel
 from slimreid.progress import progress
 from slimreid.token_reduction.score import contrast, similarities
 from slimreid.token_reduction.select import kept_count, stable_top

@@ -4,7 +4,7 @@
     python research/ship.py --card --name people-tiny --looks research/results/other_looks/people-tiny.json
 
 Weights are rounded to float16, then exported in float32 and int8 over one file of weights (see
-`slimreid.exporting.compact`) into src/slimreid/pretrained/NAME. The export is checked against the rounded
+`research/compact.py`) into src/slimreid/pretrained/NAME. The export is checked against the rounded
 model, the small form against the export. Both precisions are measured on the test split in every subset of
 the modalities (research/results/NAME/subsets.json). `--card` only writes the model card anew, into the folder
 and docs/NAME.md, from that file and those of research/other_looks.py.
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from compact import compact, round_weights
 from ship_card import write_card
 
 from slimreid.cli.console import ending_in_one_line, say
@@ -31,20 +32,17 @@ from slimreid.config.model import DEFAULT_MODEL
 from slimreid.errors import ModelError
 from slimreid.evaluation.query_gallery import SPLITS_OF, select_part
 from slimreid.evaluation.reports.feature_metrics import Search, feature_metrics
-from slimreid.evaluation.reports.records import dump
-from slimreid.exporting.compact import compact, round_weights
+from slimreid.evaluation.reports.writing import dump
 from slimreid.exporting.export import export
 from slimreid.exporting.samples import noise_samples
 from slimreid.files import write_text
-from slimreid.inference.exported_card import CARD_NAME, INT8_CARD_NAME
 from slimreid.inference.features.data import open_data
 from slimreid.inference.features.extract import Extraction, extract_features
-from slimreid.inference.kinds import feature_kinds
-from slimreid.inference.load import load
-from slimreid.inference.model_card import MODEL_NAME
-from slimreid.inference.model_file import write_model
+from slimreid.inference.load import load, load_trained
+from slimreid.inference.model_card import CARD_NAME, INT8_CARD_NAME, MODEL_NAME
 from slimreid.inference.onnx_engine import OnnxEngine
-from slimreid.inference.trained_model import TrainedModel, load_trained
+from slimreid.inference.similarity import feature_kinds
+from slimreid.inference.trained_model import TrainedModel, write_model
 from slimreid.modalities import all_subsets
 from slimreid.runs.starts import git_commit
 

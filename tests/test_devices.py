@@ -15,7 +15,7 @@ from slimreid import devices
 from slimreid.config import ModelConfig
 from slimreid.devices import autocast, check_precision, choose_device, guard_amx, usable_precision
 from slimreid.errors import ConfigError
-from slimreid.models.build import build_model
+from slimreid.models.reid_model import build_model
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 DIES = "import os, signal; os.kill(os.getpid(), signal.SIG{})"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reference import tome as reference
 from slimreid.config import ModelConfig
 from slimreid.errors import ConfigError
-from slimreid.models.build import build_model
+from slimreid.models.reid_model import build_model
 from slimreid.profiling.cost import summarise
 from support.models import write_random_model
 from support.runs import write_set

@@ -16,7 +16,7 @@ from slimreid.bulk.manifest import seconds
 from slimreid.bulk.summary import check_complete, drop_repeats, mend
 from slimreid.cli.app import main
 from slimreid.errors import ConfigError, DataError
-from slimreid.inference.embedding_files import read_embeddings
+from slimreid.inference.embedding_sets.files import read_embeddings
 from slimreid.inference.embedding_sets.tables import IMAGE_ROWS, embedding_rows, parquet_files
 from support.bulk import assert_same_rows, read_rows, write_bulk_set
 from support.models import write_random_model

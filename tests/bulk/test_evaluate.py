@@ -12,8 +12,8 @@ import slimreid
 from slimreid.bulk.evaluate import evaluate_embeddings
 from slimreid.cli.app import main
 from slimreid.errors import DataError
-from slimreid.evaluation.metrics.bootstrap import bootstrap_map
 from slimreid.evaluation.metrics.labels import Labels
+from slimreid.evaluation.metrics.result import bootstrap_map
 from slimreid.evaluation.metrics.retrieval import evaluate_scores
 from slimreid.evaluation.metrics.scores import SimilarityScores
 from slimreid.inference.embedding_sets.card import read_card

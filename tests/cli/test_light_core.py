@@ -10,7 +10,7 @@ import pytest
 
 import slimreid
 from slimreid.extras import EXTRA_OF, MissingExtraError, explain_missing, missing_extra
-from slimreid.inference.embedding_files import read_embeddings
+from slimreid.inference.embedding_sets.files import read_embeddings
 from support.exported import write_exported_model
 from support.runs import write_set
 from support.without_extras import run_code, run_command

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from slimreid.cli.app import main
-from slimreid.cli.quickstart import FAST, FULL, MODELS, model_config
+from slimreid.cli.quickstart import FAST, FULL, MODELS, first_search, model_config
 from slimreid.config.recipes import recipe_path, recipes_folder
+from slimreid.inference import load as loading
+from support.exported import write_exported_model
+from support.runs import write_set
 
 
 @pytest.fixture(scope="session")
@@ -133,3 +137,18 @@ def test_the_report_of_two_runs_in_a_real_browser(quickstarted, browser_page, tm
     assert other != paper
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
     assert complaints == []
+
+
+def test_it_searches_other_cameras_and_draws_what_it_found(tmp_path, monkeypatch):
+    write_exported_model(tmp_path / "package" / "people-tiny")
+    monkeypatch.setattr(loading, "PRETRAINED", tmp_path / "package")
+    manifest = write_set(tmp_path / "set", val=False)
+    told = first_search(manifest, tmp_path / "search.png")
+    who, _, found = told.partition("? ")
+    names = found.partition(" among ")[0].split()
+    assert who == "who is id9"
+    assert len(names) == 5
+    assert set(names) <= {"id9", "id10", "id11"}
+    assert " among 6 (" in told, "3 identities in the other camera, twice each"
+    with Image.open(tmp_path / "search.png") as picture:
+        assert picture.width > picture.height

@@ -11,8 +11,7 @@ import pytest
 from slimreid.cli.command_table import all_commands
 from slimreid.cli.config_arguments import MAIN_OPTIONS
 from slimreid.cli.parser import parse_words
-from slimreid.config.files import known_keys
-from slimreid.config.schema import options_of
+from slimreid.config.files import known_keys, options_of
 
 HEAVY = ("torch", "numpy", "matplotlib", "PIL", "rich", "scipy", "sklearn")
 CHILD = """

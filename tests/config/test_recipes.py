@@ -13,7 +13,7 @@ from slimreid.config import Config, LossConfig, OptimConfig
 from slimreid.config.files import load_config
 from slimreid.config.token_reduction import DEMO_SDTPS
 from slimreid.modalities import DEFAULT_MODALITIES
-from slimreid.models.build import build_model
+from slimreid.models.reid_model import build_model
 from slimreid.training.losses import ReIDLoss
 from slimreid.training.optimizer import lr_at, make_optimizer
 
@@ -26,6 +26,7 @@ METHODS = {
     "sdtps": ("after_backbone", "mean"),
     "demo_sdtps": ("after_backbone", "mean"),
     "slim": ("in_backbone", "mean"),
+    "slim_once": ("in_backbone", "mean"),
     "slim_demo": ("in_backbone", "hdm_atmoe"),
 }
 
@@ -40,6 +41,7 @@ HOST_RECIPES = [f"{dataset}/{method}" for dataset in HOST for method in METHODS 
 MARKET_RECIPES = [f"{d}/{m}" for d in ("market1501", "market1501_sim") for m in ("baseline", "sdtps")]
 SLIM_RECIPES = [f"{dataset}/slim" for dataset in (*HOST, "market1501", "market1501_sim", "synthetic")]
 SLIM_DEMO_RECIPES = [f"{dataset}/slim_demo" for dataset in (*HOST, "market1501_sim", "synthetic")]
+ONCE_RECIPES = ["market1501/slim_once"]
 SYNTHETIC_RECIPES = [f"synthetic/{method}" for method in ("baseline", "demo", "sdtps")]
 PEOPLE_RECIPES = ["people/full", "people/slim"]
 """The two stages of the model that ships; they share nothing with the recipes of a dataset."""
@@ -55,7 +57,7 @@ def recipe(name: str) -> Config:
 
 def test_exactly_the_promised_recipes_are_shipped():
     promised = HOST_RECIPES + MARKET_RECIPES + SYNTHETIC_RECIPES + SLIM_RECIPES + SLIM_DEMO_RECIPES
-    assert sorted(promised) == OF_DATASETS
+    assert sorted(promised + ONCE_RECIPES) == OF_DATASETS
     assert sorted({*OF_DATASETS, *PEOPLE_RECIPES}) == SHIPPED
 
 
@@ -163,6 +165,9 @@ def test_the_second_stage_of_people_tiny_differs_from_the_first_in_token_reducti
 @pytest.mark.parametrize("name", OF_DATASETS)
 def test_recipes_of_a_dataset_differ_in_the_second_branch_only(name):
     other, mine = recipe(f"{name.split('/')[0]}/baseline"), recipe(name)
+    if name in ONCE_RECIPES:  # as many epochs, the first ones with all tokens
+        assert 0 < mine.train.full_epochs < mine.train.epochs == other.train.epochs
+        mine = replace(mine, train=replace(mine.train, full_epochs=0))
     second = {name: getattr(other.model, name) for name in SECOND}
     mine = replace(mine, model=replace(mine.model, **second))
     if name in SLIM_RECIPES + SLIM_DEMO_RECIPES:  # begins from the other one, so it needs less time
@@ -190,6 +195,14 @@ def test_every_recipe_builds_its_model_and_optimizer(name):
     groups = make_optimizer(model, config.optim).param_groups
     assert sum(p.numel() for group in groups for p in group["params"]) == trainable
     ReIDLoss(config.loss, model.branch_weights)
+
+
+@pytest.mark.parametrize("name", ONCE_RECIPES)
+def test_the_recipe_of_one_run_gives_the_model_of_two(name):
+    dataset, _ = name.split("/")
+    config = recipe(name)
+    assert config.model == recipe(f"{dataset}/slim").model
+    assert (config.train.init_from, config.train.teacher) == (None, None), "no other run is needed"
 
 
 @pytest.mark.parametrize("name", SLIM_DEMO_RECIPES)

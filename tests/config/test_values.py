@@ -11,8 +11,7 @@ import yaml
 
 from slimreid.cli.app import main
 from slimreid.config import Config
-from slimreid.config.files import config_text, known_keys, load_config
-from slimreid.config.schema import options_of
+from slimreid.config.files import config_text, known_keys, load_config, options_of
 from slimreid.config.values import parse_value
 from slimreid.errors import ConfigError
 
@@ -93,12 +92,12 @@ HOSTILE = {
 def test_hostile_yaml_is_one_named_error(name, tmp_path, capsys):
     path = tmp_path / "bad.yaml"
     path.write_text(HOSTILE[name])
-    started = time.monotonic()
+    started = time.process_time()
     assert main(["train", str(path)]) == 2
     err = capsys.readouterr().err
     assert "bad.yaml: " in err
     assert len(err) < 1000
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 20
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from slimreid.data.dataset import ReIDDataset
 from slimreid.data.images.cache import DiskCache
 from slimreid.data.images.decode import read_image
 from slimreid.data.images.resize import resize
-from slimreid.data.images.values import normalise
 from slimreid.data.loader import BatchLoader, eval_loader, open_manifest, train_loader
 from slimreid.data.manifest import read_manifest
+from slimreid.data.sample_reader import normalise
 from slimreid.data.sampler import SampleKey
 from slimreid.errors import ConfigError, DataError
 

@@ -4,9 +4,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slimreid.data.label_encoder import LabelEncoder
 from slimreid.data.lookup import find_sample
-from slimreid.data.manifest import ImageRef, Manifest, Sample, parse_manifest, read_manifest, write_manifest
+from slimreid.data.manifest import (
+    ImageRef,
+    LabelEncoder,
+    Manifest,
+    Sample,
+    parse_manifest,
+    read_manifest,
+    write_manifest,
+)
 from slimreid.errors import DataError
 
 HEADER = "split,identity,camera,rgb"

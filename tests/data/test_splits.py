@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slimreid.data.label_encoder import LabelEncoder
-from slimreid.data.manifest import ImageRef, Manifest, Sample
+from slimreid.data.manifest import ImageRef, LabelEncoder, Manifest, Sample
 from slimreid.data.splits import hold_out_val, matchable_identities, split_flat
 from slimreid.errors import ConfigError, DataError
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from slimreid.evaluation.metrics.bootstrap import PairedDifference
+from slimreid.evaluation.metrics.result import PairedDifference
 from slimreid.exporting.agreement import (
     BATCHES,
     LEAST_COSINE,

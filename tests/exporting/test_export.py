@@ -23,7 +23,7 @@ from slimreid.exporting.samples import check_samples, draw_identities
 from slimreid.exporting.shared_weights import read_graph
 from slimreid.inference.exported_card import read_exported
 from slimreid.inference.onnx_engine import OnnxEngine
-from slimreid.serve.patches import kept_patches
+from slimreid.serve.views import kept_patches
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from slimreid.exporting.export import export
 from slimreid.gallery.gallery import Gallery
 from slimreid.inference.adapt import fit_adaptation
 from slimreid.inference.adaptation import Adaptation, shrunk_means, subtract_means
-from slimreid.inference.embed_dataset import embed_dataset
-from slimreid.inference.embedding_files import read_embeddings
+from slimreid.inference.embedding_sets.files import read_embeddings
 from slimreid.inference.embedding_sets.tables import ROWS_FOLDER, parquet_files
 from slimreid.inference.features.data import open_data
+from slimreid.inference.features.embed_dataset import embed_dataset
 from slimreid.inference.features.extract import Extraction
 from slimreid.inference.model_card import file_fingerprint
 from support.commands import run_command

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from slimreid.errors import DataError, ModelError
-from slimreid.inference.embed_dataset import embed_dataset
-from slimreid.inference.embedding_files import read_embeddings, write_embeddings
+from slimreid.inference.embedding_sets.files import read_embeddings, write_embeddings
 from slimreid.inference.features.data import open_data
+from slimreid.inference.features.embed_dataset import embed_dataset
 from slimreid.inference.features.extract import Extraction, extract_features
 from slimreid.inference.model_card import read_card
-from slimreid.inference.model_file import read_model, write_model
+from slimreid.inference.trained_model import read_model, write_model
 from support.models import write_random_model
 from support.runs import write_set
 

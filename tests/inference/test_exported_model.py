@@ -10,15 +10,15 @@ from PIL import Image
 
 import slimreid
 from slimreid.data.images.resize import resize
-from slimreid.data.images.values import normalise
 from slimreid.data.manifest import read_manifest
+from slimreid.data.sample_reader import normalise
 from slimreid.errors import ConfigError, ModelError
-from slimreid.inference.embed_dataset import embed_dataset
-from slimreid.inference.embedding_files import read_embeddings, write_embeddings
+from slimreid.inference.embedding_sets.files import read_embeddings, write_embeddings
 from slimreid.inference.features.data import open_data
+from slimreid.inference.features.embed_dataset import embed_dataset
 from slimreid.inference.features.extract import Extraction, extract_features
-from slimreid.inference.kinds import join_branches
-from slimreid.inference.load import LoadedModel
+from slimreid.inference.loaded_model import LoadedModel
+from slimreid.inference.similarity import join_branches
 from slimreid.modalities import all_subsets
 from support.exported import SIZES, expected_branches, write_exported_model
 from support.runs import NAMES, write_set

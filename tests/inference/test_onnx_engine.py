@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from slimreid.errors import ConfigError, ModelError
-from slimreid.inference.exported_card import is_exported, read_exported
+from slimreid.inference.exported_card import read_exported
+from slimreid.inference.model_card import is_exported
 from slimreid.inference.onnx_engine import OnnxEngine, session_options
 
 CHILD = """

@@ -7,16 +7,17 @@ import itertools
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import slimreid
 from reference.similarity import similarity as reference
 from slimreid.errors import DataError, ModelError
-from slimreid.inference.embed_dataset import embed_dataset
 from slimreid.inference.features.data import open_data
-from slimreid.inference.model_file import read_model, write_model
-from slimreid.inference.similarity import Similarity, fit_impostors
+from slimreid.inference.features.embed_dataset import embed_dataset
+from slimreid.inference.similarity import Similarity, fit_impostors, join_branches
+from slimreid.inference.trained_model import read_model, write_model
 from slimreid.modalities import all_subsets
 from support.models import write_random_model
 from support.runs import NAMES, write_set
@@ -173,3 +174,16 @@ def test_too_large_a_batch_is_said(loaded, monkeypatch) -> None:
     monkeypatch.setattr(loaded.model, "forward", full)
     with pytest.raises(ModelError, match="not enough memory to embed 2 samples at once; take fewer"):
         loaded.embed({"rgb": np.zeros((32, 16, 3), np.uint8)}, batch=2)
+
+
+def test_branches_are_joined_and_normalised():
+    rng = np.random.default_rng(0)
+    branches = {"original": rng.normal(size=(5, 6)), "slimmed": rng.normal(size=(5, 4))}
+    branches = {name: x.astype(np.float32) for name, x in branches.items()}
+    branches["slimmed"][2] = 0
+    whole = torch.from_numpy(np.concatenate(list(branches.values()), axis=1))
+    np.testing.assert_allclose(join_branches(branches, "both"), F.normalize(whole).numpy(), atol=1e-7)
+    slimmed = join_branches(branches, "slimmed")
+    np.testing.assert_allclose(slimmed, F.normalize(torch.from_numpy(branches["slimmed"])), atol=1e-7)
+    assert slimmed.dtype == np.float32
+    assert not slimmed[2].any(), "a feature of zeros stays what it is"

@@ -13,8 +13,8 @@ from reference import fusion as reference
 from slimreid.config import ModelConfig
 from slimreid.config.model import Fusion
 from slimreid.errors import ConfigError
-from slimreid.models.build import build_model
 from slimreid.models.heads import fill_absent, join_blocks
+from slimreid.models.reid_model import build_model
 
 NAMES = ("rgb", "nir", "tir")
 PRESENT = torch.tensor([[1, 1, 1], [1, 0, 0], [0, 1, 1], [0, 0, 1]], dtype=torch.bool)

@@ -15,8 +15,7 @@ from slimreid.config.token_reduction import AfterBackboneConfig, InBackboneConfi
 from slimreid.data.batches import ModalBatch
 from slimreid.errors import ConfigError, ModelError, SlimReIDWarning
 from slimreid.modalities import all_subsets
-from slimreid.models.build import build_model
-from slimreid.models.reid_model import ReIDModel
+from slimreid.models.reid_model import ReIDModel, build_model
 from slimreid.profiling.cost import summarise
 from support.ways import NAMES, SIZE, cameras, every_way, images, make
 

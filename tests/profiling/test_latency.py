@@ -10,10 +10,9 @@ import torch
 from slimreid.cli.app import main
 from slimreid.config import ModelConfig
 from slimreid.errors import ConfigError
-from slimreid.models.build import build_model
+from slimreid.models.reid_model import build_model
 from slimreid.profiling.latency import measure_interleaved, median_ratios, medians
-from slimreid.profiling.memory import peak_tensor_bytes
-from slimreid.profiling.profile import profile_model
+from slimreid.profiling.profile import peak_tensor_bytes, profile_model
 from support.runs import NAMES
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from slimreid.inference.features.data import open_data
 from slimreid.inference.features.extract import Extraction, extract_features
-from slimreid.inference.trained_model import load_trained
+from slimreid.inference.load import load_trained
 from support.models import write_random_model
 from support.runs import write_set
 

@@ -17,7 +17,7 @@ from slimreid.cli.app import main as slimreid
 from slimreid.data.images.decode import read_image
 from slimreid.data.manifest import read_manifest
 from slimreid.errors import ConfigError, DataError
-from slimreid.evaluation.metrics.bootstrap import paired_bootstrap
+from slimreid.evaluation.metrics.result import paired_bootstrap
 from slimreid.evaluation.reports.evaluate import evaluate_model
 from slimreid.inference.load import load
 from support.exported import write_exported_model

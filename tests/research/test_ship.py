@@ -11,7 +11,7 @@ import ship_card
 from look_results import LookFigures, LookResult, write_result
 
 import slimreid
-from slimreid.inference import shipped
+from slimreid.inference import load as loading
 from support.models import write_random_model
 from support.runs import write_set
 
@@ -30,7 +30,7 @@ def packed(tmp_path_factory):
 
 
 def test_the_model_loads_by_name_and_gives_the_features_of_the_run(packed, monkeypatch):
-    monkeypatch.setattr(shipped, "PRETRAINED", packed / "src" / "slimreid" / "pretrained")
+    monkeypatch.setattr(loading, "PRETRAINED", packed / "src" / "slimreid" / "pretrained")
     image = {"rgb": packed / "set" / "rgb" / "9_1_0.png"}
     expected = slimreid.load(packed / "run").embed(image)
     for name, least in (("tiny", 0.9999), ("tiny-int8", 0.95)):

@@ -9,8 +9,8 @@ from fastapi.routing import APIRoute
 
 from slimreid.errors import ConfigError, DataError
 from slimreid.serve.access import COOKIE, Bucket
-from slimreid.serve.open import open_service
 from slimreid.serve.routes import editing, enrolling, rows, searching, system
+from slimreid.serve.service import open_service
 from slimreid.serve.settings import ServiceLimits, Settings
 from slimreid.serve.tokens import ROLES, TokenFile
 from support.services import Served, copy_gallery, listed_routes, serve

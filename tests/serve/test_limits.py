@@ -15,8 +15,7 @@ from slimreid.gallery.errors import GalleryDamagedError, OtherModelError
 from slimreid.gallery.store.open import open_store
 from slimreid.serve.decoding.messages import Decoded, pack, pack_decoded, unpack_decoded
 from slimreid.serve.decoding.pool import DecodePool
-from slimreid.serve.open import open_service
-from slimreid.serve.service import Service
+from slimreid.serve.service import Service, open_service
 from slimreid.serve.settings import ServiceLimits, Settings
 from support.galleries import ColourModel
 from support.services import LIMITS, Served, files_of, picture, serve, with_limits

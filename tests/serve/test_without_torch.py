@@ -14,8 +14,8 @@ import json
 from pathlib import Path
 from fastapi.testclient import TestClient
 from slimreid.cli.app import main
-from slimreid.serve.app import create_app
-from slimreid.serve.open import open_service
+from slimreid.serve.http.app import create_app
+from slimreid.serve.service import open_service
 from slimreid.serve.settings import Settings
 
 data, model, place, image = sys.argv[1:]

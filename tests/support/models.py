@@ -10,10 +10,9 @@ import torch
 from safetensors.torch import save_file
 
 import slimreid
-from slimreid.inference.load import LoadedModel
+from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.model_card import ModelCard, checksum
-from slimreid.inference.model_file import write_model
-from slimreid.inference.trained_model import build_from_card
+from slimreid.inference.trained_model import build_from_card, write_model
 from support.runs import NAMES, TRAINED, make_config
 
 

@@ -19,8 +19,8 @@ from slimreid.gallery.identification import present_bound
 from slimreid.gallery.store.contract import CALIBRATION
 from slimreid.gallery.store.open import open_store
 from slimreid.gallery.store.rows import Change, Filter
-from slimreid.inference.load import LoadedModel
-from slimreid.serve.app import create_app
+from slimreid.inference.loaded_model import LoadedModel
+from slimreid.serve.http.app import create_app
 from slimreid.serve.service import Service
 from slimreid.serve.settings import Settings, state_folder
 

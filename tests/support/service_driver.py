@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from slimreid.gallery.store.open import open_store
-from slimreid.serve import server
+from slimreid.serve.http import server
 from slimreid.serve.service import Service
 from slimreid.serve.settings import ServiceLimits, Settings
 from support.galleries import ColourModel

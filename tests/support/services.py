@@ -19,8 +19,8 @@ from starlette.testclient import TestClient
 from slimreid.gallery.gallery import Gallery
 from slimreid.gallery.store.open import open_store
 from slimreid.serve import schemas
-from slimreid.serve.app import create_app
 from slimreid.serve.decoding.pool import DecodePool
+from slimreid.serve.http.app import create_app
 from slimreid.serve.service import Service
 from slimreid.serve.settings import RequestLimits, ServiceLimits, Settings
 from slimreid.serve.tokens import ROLES, TokenFile

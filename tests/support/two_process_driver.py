@@ -2,8 +2,8 @@
 
 Usage: two_process_driver.py FOLDER, where cases.json holds {name: [override, ...]} and `set`, `set_missing`
 the datasets. Writes <name>_<rank>.safetensors with gradients and buffers, and <name>_<rank>.json with the
-named losses; then trains in FOLDER/whole, goes on from its first epoch in FOLDER/again, and trains with the
-command line in FOLDER/run.
+named losses; then trains in FOLDER/<run> for each of `RESUMED`, goes on from its first epoch in
+FOLDER/<run>_again, and trains with the command line in FOLDER/run.
 """
 
 import json
@@ -32,12 +32,18 @@ from slimreid.training.learner import Learner
 from slimreid.training.loop import train
 from support.runs import SMALL, make_config
 
-RESUMED = (
-    "train.save_every=1",
-    "optim.ema=0.9",
-    "model.after_backbone.estimator=gumbel",
-    "train.sync_heads=false",
-)
+RESUMED = {
+    "gumbel": ("optim.ema=0.9", "model.after_backbone.estimator=gumbel", "train.sync_heads=false"),
+    "averaged": (
+        "optim.ema=0.9",
+        "model.reduction=in_backbone",
+        "train.full_epochs=1",
+        "train.teacher=average",
+        "loss.distill_weight=3",
+        "train.sync_heads=false",
+    ),
+}
+"""Options of whole runs that are resumed."""
 
 
 @contextmanager
@@ -104,9 +110,10 @@ def main():
         }
         save_file(tensors, folder / f"{name}_{processes.rank}.safetensors")
         (folder / f"{name}_{processes.rank}.json").write_text(json.dumps(losses))
-    config = make_config(folder / "set" / "manifest.csv", *RESUMED)
-    train(config, folder / "whole")
-    train(config, folder / "again", str(folder / "whole" / "checkpoints" / "epoch_0001"))
+    for name, overrides in RESUMED.items():
+        config = make_config(folder / "set" / "manifest.csv", "train.save_every=1", *overrides)
+        train(config, folder / name)
+        train(config, folder / f"{name}_again", str(folder / name / "checkpoints" / "epoch_0001"))
     options = [f"--{option}" for option in (*SMALL, f"data.manifest={folder}/set/manifest.csv")]
     code = slimreid(["train", "--out", str(folder / "run"), *options])
     assert code == 0

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from slimreid.config import ModelConfig
 from slimreid.config.model import Fusion, Reduction
-from slimreid.models.build import build_model
-from slimreid.models.reid_model import ReIDModel
+from slimreid.models.reid_model import ReIDModel, build_model
 
 NAMES = ("rgb", "nir", "tir")
 SIZE = (32, 16)

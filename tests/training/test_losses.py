@@ -15,8 +15,7 @@ from reference import losses as reference
 from slimreid.config import LossConfig, ModelConfig
 from slimreid.config.token_reduction import AfterBackboneConfig
 from slimreid.errors import ModelError
-from slimreid.models.build import build_model
-from slimreid.models.reid_model import ReIDOutput
+from slimreid.models.reid_model import ReIDOutput, build_model
 from slimreid.training.losses import (
     ReIDLoss,
     accuracy,

@@ -10,7 +10,7 @@ from torch import nn
 
 from slimreid.config import ModelConfig, OptimConfig
 from slimreid.errors import ConfigError
-from slimreid.models.build import build_model
+from slimreid.models.reid_model import build_model
 from slimreid.training.optimizer import freeze_backbone, make_optimizer, parameter_groups
 
 

@@ -9,7 +9,7 @@ import torch
 from slimreid.backbones.layers import resample_positions
 from slimreid.data.loader import train_loader
 from slimreid.errors import ConfigError
-from slimreid.inference.model_file import read_model
+from slimreid.inference.trained_model import read_model
 from slimreid.training.checkpoint.state import read_state
 from slimreid.training.distributed.processes import Processes
 from slimreid.training.learner import Learner

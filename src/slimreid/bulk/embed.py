@@ -25,19 +25,18 @@ from slimreid.data.manifest import MANIFEST_NAME, Split
 from slimreid.errors import ConfigError, DataError
 from slimreid.extras import explain_missing
 from slimreid.inference.embedding_sets.card import (
+    SET_CARD_NAME,
     SetCard,
     check_same_work,
-    is_embedding_folder,
     read_card,
     write_card,
 )
 from slimreid.inference.embedding_sets.tables import ROWS_FOLDER, parquet_files
-from slimreid.inference.exported_card import CARD_NAME, is_exported
 from slimreid.inference.features.data import Cameras
-from slimreid.inference.kinds import check_kind
-from slimreid.inference.load import load
+from slimreid.inference.load import load, resolve_model
 from slimreid.inference.loaded_model import LoadedModel
-from slimreid.inference.shipped import resolve_model
+from slimreid.inference.model_card import CARD_NAME, is_exported
+from slimreid.inference.similarity import check_kind
 from slimreid.modalities import parse_subset
 
 Engine = Literal["local", "ray"]
@@ -188,7 +187,7 @@ def _begin(out: Path, loaded: LoadedModel, table: LongManifest, embedding: Embed
         protocol=table.constants.protocol,
         origin=table.constants.origin,
     )
-    if is_embedding_folder(out):
+    if (out / SET_CARD_NAME).is_file():
         before = read_card(out)
         check_same_work(out, before, replace(card, rows=before.rows))
         return before

@@ -11,14 +11,13 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from slimreid.bulk.images import is_url, read_pixels
-from slimreid.data.image_batch import join_samples
 from slimreid.data.images.resize import resize
-from slimreid.data.images.values import Floats, check_aligned, normalise
+from slimreid.data.sample_reader import Floats, check_aligned, join_samples, normalise
 from slimreid.errors import DataError, SlimReIDWarning
 from slimreid.inference.embedding_sets.tables import Embedded, Status, images_from_text, join_columns
-from slimreid.inference.kinds import join_branches
 from slimreid.inference.load import load
 from slimreid.inference.loaded_model import LoadedModel
+from slimreid.inference.similarity import join_branches
 
 READERS, FETCHERS = 2, 16
 """Threads that read the next images while the model works: from files; from elsewhere, where most wait."""

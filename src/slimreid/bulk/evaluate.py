@@ -17,12 +17,10 @@ from torch import Tensor
 
 from slimreid.data.manifest import Protocol, Split
 from slimreid.errors import DataError
-from slimreid.evaluation.metrics.bootstrap import Interval, bootstrap_map
 from slimreid.evaluation.metrics.labels import Labels
-from slimreid.evaluation.metrics.result import RetrievalResult
+from slimreid.evaluation.metrics.result import Interval, RetrievalResult, bootstrap_map
 from slimreid.evaluation.metrics.retrieval import evaluate_scores
 from slimreid.evaluation.metrics.scores import NO_SIMILARITY, tie_repeats
-from slimreid.evaluation.reports.records import interval_to_dict
 from slimreid.inference.embedding_sets.card import SetCard, read_card
 from slimreid.inference.embedding_sets.tables import ROWS_FOLDER, feature_matrix, parquet_files, read_blocks
 from slimreid.inference.similarity import Prepared, Similarity
@@ -62,7 +60,7 @@ class EmbeddingsEvaluation:
             "gallery": self.gallery,
             "left_out": self.left_out,
             **self.result.to_dict(),
-            "interval": interval_to_dict(self.interval),
+            "interval": self.interval.to_dict(),
         }
 
 

@@ -102,27 +102,29 @@ COMMANDS: Mapping[str, Entry] = {
         "Generate, import, check and view datasets.",
         {
             "synth": Command(
-                data.SynthOptions, "data_images:synth", "Generate a synthetic rgb/nir/tir dataset."
+                data.SynthOptions, "data.images:synth", "Generate a synthetic rgb/nir/tir dataset."
             ),
-            "import": Command(data.ImportOptions, "data:import_", "Read a dataset folder into a manifest."),
+            "import": Command(
+                data.ImportOptions, "data.tables:import_", "Read a dataset folder into a manifest."
+            ),
             "check": Command(
                 data.CheckOptions,
-                "data:check",
+                "data.tables:check",
                 "Check a manifest and its files; exit code 1 if there are errors.",
             ),
             "simulate": Command(
                 data.SimulateOptions,
-                "data_images:simulate",
+                "data.images:simulate",
                 "Simulate nir and tir images for an rgb dataset.",
             ),
             "sheet": Command(
                 data.SheetOptions,
-                "data_images:sheet",
+                "data.images:sheet",
                 "Draw a few identities, each from several cameras, in one picture.",
             ),
             "preview": Command(
                 data.PreviewOptions,
-                "data_images:preview",
+                "data.images:preview",
                 "Draw training batches as the model will see them.",
             ),
         },

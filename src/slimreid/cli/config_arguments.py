@@ -8,9 +8,8 @@ from typing import Any
 
 from slimreid.compat.demo_options import demo_config_options, take_pairs
 from slimreid.config import Config
-from slimreid.config.files import build_config, flat_values, read_config_file
+from slimreid.config.files import build_config, flat_values, options_of, read_config_file, section_help
 from slimreid.config.recipes import find_config
-from slimreid.config.schema import options_of, section_help
 from slimreid.config.values import parse_value
 
 MAIN_OPTIONS = (

@@ -12,11 +12,11 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 from slimreid import __version__
 from slimreid.cli.command_table import COMMANDS, Command, Entry, Group, find_command
 from slimreid.cli.config_arguments import add_config_arguments, read_config, split_demo_pairs
+from slimreid.cli.options import STANDS_FOR
 from slimreid.config import Config
-from slimreid.config.files import config_text
+from slimreid.config.files import Option, config_text, field_types, options_of
 from slimreid.config.recipes import recipe_about, recipe_names
-from slimreid.config.schema import Option, field_types, options_of, union_members
-from slimreid.config.values import parse_value
+from slimreid.config.values import parse_value, union_members
 from slimreid.errors import ConfigError, did_you_mean
 
 PROGRAM = "slimreid"
@@ -106,9 +106,9 @@ def _replaced(command: Command, words: Sequence[str]) -> dict[str, str]:
     """Arguments in whose place an option is given, and that option."""
     given = {word.partition("=")[0] for word in words if word.startswith("--")}
     return {
-        option.metadata["stands_for"]: option.key
+        option.metadata[STANDS_FOR]: option.key
         for option in _own_options(command)
-        if "stands_for" in option.metadata and option_name(option.key) in given
+        if STANDS_FOR in option.metadata and option_name(option.key) in given
     }
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from slimreid.cli.quickstart_search import first_search
 from slimreid.cli.quickstart_verdicts import SPEED_SETTING, speed_ratios
 from slimreid.config import Config
 from slimreid.config.files import load_config
@@ -25,7 +24,11 @@ from slimreid.data.synthetic.generate import is_world, make_world
 from slimreid.errors import ConfigError
 from slimreid.evaluation.reports.evaluate import JSON_NAME, evaluation_folder
 from slimreid.evaluation.reports.formatting import points
-from slimreid.inference.shipped import shipped_models
+from slimreid.inference.features.data import open_data
+from slimreid.inference.features.embed_dataset import embed_dataset
+from slimreid.inference.features.extract import Extraction
+from slimreid.inference.load import load, shipped_models
+from slimreid.inference.search import Answer, search
 from slimreid.runs.folder import RunFolder
 from slimreid.training.callbacks.base import Callback
 from slimreid.training.environment import keep_freed_memory
@@ -33,6 +36,10 @@ from slimreid.training.loop import train
 from slimreid.visual.datasets.views import dataset_rows, save_sheet
 from slimreid.visual.html.report import write_report
 from slimreid.visual.html.run import ReportRun, gather_run
+from slimreid.visual.ranks.rank_sheet import draw_answers
+
+TOP = 5
+"""Answers that are shown."""
 
 MODELS = ("baseline", "sdtps", "slim")
 """Recipes of the synthetic world that are trained, the reference first."""
@@ -254,3 +261,26 @@ def headline(run: ReportRun, speed: float) -> list[Any]:
 
 
 HEADLINE = ("model", "mAP", "95 %", "rank-1", "mINP", "chance", "GFLOPs", "throughput")
+
+
+def first_search(world: Path, picture: Path) -> str:
+    """Search the first query of a dataset among images of other cameras; draw and tell what is found."""
+    loaded = load(DEFAULT_MODEL, threads=1)
+    data = open_data(loaded, world)
+    samples = data.manifest.samples
+    asked = next(sample for sample in samples if sample.split == "query")
+    others = [s for s in samples if s.split == "gallery" and s.camera != asked.camera]
+    options = Extraction(workers=0, batch=16, show_progress=False)
+    query, gallery = (
+        embed_dataset(loaded, replace(data, manifest=data.manifest.with_samples(rows)), extraction=options)[0]
+        for rows in ([asked], others)
+    )
+    answers = search(query, gallery, TOP)
+    draw_answers(answers, loaded, picture)
+    return told(asked.identity, answers[0], picture)
+
+
+def told(identity: str, answer: Answer, picture: Path) -> str:
+    """`who is 57? 57 57 12 57 57 among 160 (quickstart/search.png)`."""
+    found = " ".join(hit.identity for hit in answer.hits)
+    return f"who is {identity}? {found} among {answer.searched} ({picture})"

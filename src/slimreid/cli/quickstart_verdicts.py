@@ -11,7 +11,7 @@ from slimreid.evaluation import paired_bootstrap
 from slimreid.evaluation.reports.formatting import interval_points, points, signed_interval, signed_points
 from slimreid.files import write_text
 from slimreid.modalities import subset_name
-from slimreid.models.build import build_model
+from slimreid.models.reid_model import build_model
 from slimreid.profiling.latency import embedder, measure_interleaved, median_ratios, random_batch
 from slimreid.visual.html.run import ReportRun
 

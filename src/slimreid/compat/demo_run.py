@@ -16,8 +16,7 @@ from slimreid.config import Config
 from slimreid.config.files import config_from_dict, save_config
 from slimreid.errors import ConfigError, ModelError
 from slimreid.inference.model_card import MODEL_NAME, ModelCard
-from slimreid.inference.model_file import write_model
-from slimreid.inference.trained_model import build_from_card, load_state
+from slimreid.inference.trained_model import build_from_card, load_state, write_model
 from slimreid.modalities import DEFAULT_MODALITIES
 
 

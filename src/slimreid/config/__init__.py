@@ -5,12 +5,9 @@ A config is read from YAML files and dotted overrides by `slimreid.config.files`
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from slimreid.config.data import BatchConfig, DataConfig, DegradeConfig, TransformConfig
 from slimreid.config.model import ModelConfig
-from slimreid.config.training import LossConfig, OptimConfig, TrainConfig
-from slimreid.errors import ConfigError
+from slimreid.config.training import Config, LossConfig, OptimConfig, TrainConfig
 
 __all__ = [
     "BatchConfig",
@@ -23,45 +20,3 @@ __all__ = [
     "TrainConfig",
     "TransformConfig",
 ]
-
-
-@dataclass(frozen=True)
-class Config:
-    """Everything that decides a run."""
-
-    seed: int = 0
-    """Random seed of the run."""
-    data: DataConfig = field(default_factory=DataConfig)
-    """Where the images are and how they are read."""
-    transforms: TransformConfig = field(default_factory=TransformConfig)
-    """How images become tensors."""
-    batch: BatchConfig = field(default_factory=BatchConfig)
-    """Batch sizes and how identities are sampled."""
-    model: ModelConfig = field(default_factory=ModelConfig)
-    """What the model is made of."""
-    loss: LossConfig = field(default_factory=LossConfig)
-    """What training minimises."""
-    optim: OptimConfig = field(default_factory=OptimConfig)
-    """Optimizer and learning-rate schedule."""
-    train: TrainConfig = field(default_factory=TrainConfig)
-    """Length of training, evaluation and checkpoints."""
-
-    def __post_init__(self) -> None:
-        if self.train.teacher and not self.loss.distill_weight:
-            raise ConfigError(
-                f"train.teacher is '{self.train.teacher}' but loss.distill_weight is 0: give the weight too"
-            )
-        if self.train.watch_selection and self.model.reduction == "none":
-            raise ConfigError(
-                "train.watch_selection: model.reduction 'none' selects nothing; use 'after_backbone' or "
-                "'in_backbone'"
-            )
-        if self.train.weigh_branches and not self.model.second:
-            raise ConfigError("train.weigh_branches: model.fusion 'none' has no second branch; use another")
-        if self.train.eval_features in ("slimmed", "fused") and self.train.eval_features != self.model.second:
-            raise ConfigError(
-                f"train.eval_features '{self.train.eval_features}' does not exist with "
-                f"model.reduction '{self.model.reduction}' and model.fusion '{self.model.fusion}'"
-            )
-        if self.seed < 0:
-            raise ConfigError(f"seed must not be negative, not {self.seed}")

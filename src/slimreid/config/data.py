@@ -68,6 +68,8 @@ class DegradeConfig:
     """Probability of adding noise with a standard deviation of 3 to 20 grey levels."""
     zoom: float = 0.0
     """Probability of another framing: height and width each 0.75 to 1.15 of the original, anywhere."""
+    occlusion: float = 0.0
+    """Probability of hiding 5 to 40 % of the sample: by one colour, or by a copy of another part of it."""
     style: float = 0.0
     """Probability of taking mean and deviation of the channels in part from another sample of the batch."""
 

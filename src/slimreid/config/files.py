@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_type_hints
 
 import yaml
 
-from slimreid.config import Config
 from slimreid.config.recipes import find_config
-from slimreid.config.schema import Option, field_types, options_of, section_type, union_members
-from slimreid.config.values import check_value, parse_value
+from slimreid.config.training import Config
+from slimreid.config.values import check_value, parse_value, union_members
 from slimreid.config.yaml_text import EMPTY, read_yaml
 from slimreid.errors import ConfigError, did_you_mean
 from slimreid.files import write_text
@@ -155,3 +157,90 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option."""
+
+    key: str
+    """Dotted name, e.g. `train.epochs`."""
+    type: Any
+    default: Any
+    """`dataclasses.MISSING` where the option must be given."""
+    help: str
+    metadata: Mapping[str, Any]
+    """What the dataclass field says besides."""
+
+    @property
+    def required(self) -> bool:
+        """Whether the option has no default."""
+        return self.default is MISSING
+
+
+@cache
+def options_of(kind: type) -> tuple[Option, ...]:
+    """Options of a dataclass in the order of declaration; those of nested dataclasses have dotted keys."""
+    found: list[Option] = []
+    types, helps = field_types(kind), _field_docs(kind)
+    for item in fields(kind):
+        section = section_type(types[item.name])
+        if section is None:
+            default = item.default_factory() if item.default_factory is not MISSING else item.default
+            help_ = helps.get(item.name, "")
+            found.append(Option(item.name, types[item.name], default, help_, item.metadata))
+        else:
+            found += [
+                Option(f"{item.name}.{o.key}", o.type, o.default, o.help, o.metadata)
+                for o in options_of(section)
+            ]
+    return tuple(found)
+
+
+@cache
+def field_types(kind: type) -> dict[str, Any]:
+    """Types of the fields of a dataclass, with names resolved."""
+    return get_type_hints(kind)
+
+
+def section_type(kind: Any) -> type | None:
+    """The dataclass that a field of this type holds, `X` or `X | None`; None for a plain value."""
+    members = [member for member in union_members(kind) if member is not NoneType]
+    if len(members) == 1 and isinstance(members[0], type) and is_dataclass(members[0]):
+        return members[0]
+    return None
+
+
+def section_help(kind: type) -> dict[str, str]:
+    """One line of help for each nested dataclass of `kind`, by field name."""
+    helps = _field_docs(kind)
+    return {name: helps.get(name, "") for name, t in field_types(kind).items() if section_type(t)}
+
+
+@cache
+def _field_docs(kind: type) -> dict[str, str]:
+    """The string under each field of a dataclass, with line breaks removed; parents' fields included."""
+    found: dict[str, str] = {}
+    for owner in reversed(kind.__mro__):
+        found |= _module_docs(owner.__module__).get(owner.__qualname__, {})
+    return found
+
+
+@cache
+def _module_docs(module: str) -> dict[str, dict[str, str]]:
+    """The strings under the fields of every class of a module; empty where its source is not there."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError):
+        return {}
+    return {node.name: _class_docs(node) for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _class_docs(node: ast.ClassDef) -> dict[str, str]:
+    found = {}
+    for item, after in zip(node.body, node.body[1:], strict=False):
+        if not (isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)):
+            continue
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            found[item.target.id] = " ".join(str(after.value.value).split())
+    return found

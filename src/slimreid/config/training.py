@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from slimreid.config.data import BatchConfig, DataConfig, TransformConfig
+from slimreid.config.model import ModelConfig
 from slimreid.errors import ConfigError
+
+AVERAGE = "average"
+"""The `train.teacher` that is the run's own moving average of the weights."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,9 @@ class TrainConfig:
     init_from: str | None = None
     """Run folder or model file to start from (weights that fit are loaded), instead of model.pretrained."""
     teacher: str | None = None
-    """Run folder or model file to distil from; see loss.distill."""
+    """Run folder or model file to distil from, or 'average': the run's own (optim.ema), with all tokens."""
+    full_epochs: int = 0
+    """First epochs with all tokens, before reduction in_backbone (and distillation) begins."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Number format of the forward pass; fp16 needs a GPU."""
     compile: bool = False
@@ -161,9 +168,81 @@ class TrainConfig:
         for name, least in (("epochs", 1), ("eval_every", 1), ("save_every", 0), ("keep_last", 1)):
             if getattr(self, name) < least:
                 raise ConfigError(f"train.{name} must be at least {least}, not {getattr(self, name)}")
+        if not 0 <= self.full_epochs < self.epochs:
+            raise ConfigError(
+                f"train.full_epochs must be at least 0 and less than train.epochs {self.epochs}, not "
+                f"{self.full_epochs}"
+            )
         if self.weigh_branches and self.select_on != "val":
             raise ConfigError(
                 f"train.weigh_branches chooses on val, but train.select_on is '{self.select_on}'; use 'val'"
             )
         if self.threads is not None and self.threads < 1:
             raise ConfigError(f"train.threads must be at least 1, not {self.threads}")
+
+    @property
+    def teacher_model(self) -> str | None:
+        """The run folder or model file to distil from; None where there is none, or it is the run's own."""
+        return None if self.teacher == AVERAGE else self.teacher
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides a run."""
+
+    seed: int = 0
+    """Random seed of the run."""
+    data: DataConfig = field(default_factory=DataConfig)
+    """Where the images are and how they are read."""
+    transforms: TransformConfig = field(default_factory=TransformConfig)
+    """How images become tensors."""
+    batch: BatchConfig = field(default_factory=BatchConfig)
+    """Batch sizes and how identities are sampled."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """What the model is made of."""
+    loss: LossConfig = field(default_factory=LossConfig)
+    """What training minimises."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    """Optimizer and learning-rate schedule."""
+    train: TrainConfig = field(default_factory=TrainConfig)
+    """Length of training, evaluation and checkpoints."""
+
+    def __post_init__(self) -> None:
+        if self.train.teacher and not self.loss.distill_weight:
+            raise ConfigError(
+                f"train.teacher is '{self.train.teacher}' but loss.distill_weight is 0: give the weight too"
+            )
+        self._check_full_passes()
+        if self.train.watch_selection and self.model.reduction == "none":
+            raise ConfigError(
+                "train.watch_selection: model.reduction 'none' selects nothing; use 'after_backbone' or "
+                "'in_backbone'"
+            )
+        if self.train.weigh_branches and not self.model.second:
+            raise ConfigError("train.weigh_branches: model.fusion 'none' has no second branch; use another")
+        if self.train.eval_features in ("slimmed", "fused") and self.train.eval_features != self.model.second:
+            raise ConfigError(
+                f"train.eval_features '{self.train.eval_features}' does not exist with "
+                f"model.reduction '{self.model.reduction}' and model.fusion '{self.model.fusion}'"
+            )
+        if self.seed < 0:
+            raise ConfigError(f"seed must not be negative, not {self.seed}")
+
+    def _check_full_passes(self) -> None:
+        """Raise `ConfigError` for passes with all tokens that do not fit the rest."""
+        full_epochs, own = self.train.full_epochs, self.train.teacher == AVERAGE
+        if (full_epochs or own) and self.model.reduction != "in_backbone":
+            option = f"train.full_epochs {full_epochs}" if full_epochs else f"train.teacher '{AVERAGE}'"
+            raise ConfigError(
+                f"{option}: model.reduction '{self.model.reduction}' has no other passes than those with all "
+                "tokens; use 'in_backbone'"
+            )
+        if own and not self.optim.ema:
+            raise ConfigError(
+                f"train.teacher '{AVERAGE}' is the moving average of the weights: give its decay, optim.ema"
+            )
+        if full_epochs and not (self.loss.identity_weight or self.loss.metric_weight):
+            raise ConfigError(
+                f"train.full_epochs {full_epochs}: they do not distil, and loss.identity_weight and "
+                "loss.metric_weight are 0: nothing to learn in them"
+            )

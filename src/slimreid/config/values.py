@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from slimreid.config.schema import union_members
 from slimreid.config.yaml_text import EMPTY, parse_yaml
 from slimreid.errors import ConfigError, did_you_mean
 
@@ -201,3 +200,16 @@ def _shown(value: Any) -> str:
     text = value if isinstance(value, str) else _SHORT.repr(value)
     text = text.replace("\0", "\\0")
     return f"'{text[:60]}…'" if len(text) > 61 else f"'{text}'"
+
+
+def check_least(options: object, least: int, *names: str) -> None:
+    """Raise `ConfigError` for an option below `least`; None is left alone."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise ConfigError(f"--{name.replace('_', '-')} must be at least {least}, not {value}")
+
+
+def union_members(kind: Any) -> tuple[Any, ...]:
+    """The members of a union; a plain type is the only member of itself."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)

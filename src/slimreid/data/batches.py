@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from slimreid.data.image_batch import ImageBatch
+from slimreid.data.sample_reader import ImageBatch
 from slimreid.errors import DataError
 
 

@@ -13,8 +13,7 @@ from torch.utils.data import Dataset
 from slimreid.config import DataConfig, TransformConfig
 from slimreid.data.augment.transforms import TestTransform, TrainTransform, fast_resize
 from slimreid.data.batches import ModalBatch
-from slimreid.data.label_encoder import LabelEncoder
-from slimreid.data.manifest import Manifest, Sample, Split
+from slimreid.data.manifest import LabelEncoder, Manifest, Sample, Split
 from slimreid.data.sample_reader import SampleReader, broken_message
 from slimreid.data.sampler import SampleKey
 from slimreid.errors import DataError

@@ -13,8 +13,7 @@ from torch.utils.data import DataLoader
 from slimreid.config import Config
 from slimreid.data.batches import ModalBatch
 from slimreid.data.dataset import LoadedSample, ReIDDataset
-from slimreid.data.label_encoder import LabelEncoder
-from slimreid.data.manifest import Manifest, Split, read_manifest
+from slimreid.data.manifest import LabelEncoder, Manifest, Split, read_manifest
 from slimreid.data.sample_reader import stop_message
 from slimreid.data.sampler import IdentitySampler, SampleKey, SequentialSampler
 from slimreid.errors import ConfigError, DataError

@@ -1,27 +1,30 @@
-"""From the rows of a manifest to images as a model sees them in test, one by one or in batches read ahead."""
+"""From the rows of a manifest to images as a model sees them in test: in numpy, one by one or in batches."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from slimreid.config import Config, DataConfig, TransformConfig
-from slimreid.data.image_batch import ImageBatch, join_samples
 from slimreid.data.images.cache import DiskCache, ImageCache, NoCache, RamCache, cache_key
-from slimreid.data.images.decode import read_images
+from slimreid.data.images.decode import Pixels, read_images
 from slimreid.data.images.resize import resize
-from slimreid.data.images.values import Floats, Pixels, check_aligned, normalise
-from slimreid.data.label_encoder import LabelEncoder
-from slimreid.data.manifest import SPLITS, Manifest, Sample, Split
+from slimreid.data.manifest import SPLITS, LabelEncoder, Manifest, Sample, Split
 from slimreid.data.workers import work_ahead
 from slimreid.errors import ConfigError, DataError
 
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
 Resize = Callable[[Pixels, tuple[int, int], str], Pixels]
 """(H, W, 3) uint8, size and mode to (3, *size) uint8."""
-
 
 logger = logging.getLogger(__name__)
 
@@ -156,3 +159,102 @@ class BatchReader:
         cameras = [self.label_encoder.numbers(self.reader.samples[row])[1] for row in there]
         reader = self.reader
         return _Read(join_samples(samples, reader.modalities, reader.size, cameras, there), broken)
+
+
+def normalise(image: Pixels, mean: float, std: float) -> Floats:
+    """(3, H, W) uint8 to contiguous float32 with (x / 255 − mean) / std."""
+    x = image.astype(np.float32, order="C")
+    x *= np.float32(1 / (255 * std))
+    x -= np.float32(mean / std)
+    return x
+
+
+def check_aligned(pixels: Mapping[str, Pixels], names: Mapping[str, str]) -> None:
+    """Refuse images (H, W, 3) of one sample that differ in aspect: their patches would not match.
+
+    Raises `DataError` with the image's entry in `names`.
+    """
+    (first, image), *others = pixels.items()
+    height, width = image.shape[:2]
+    for name, other in others:
+        H, W = other.shape[:2]
+        if abs(H * width - W * height) > max(height, width, H, W):
+            raise DataError(
+                f"{names[name]}: '{name}' is {W}×{H} but '{first}' is {width}×{height}; modalities of one "
+                f"sample must be aligned, crop or resize them to one shape"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class ImageBatch:
+    """B samples, each an object seen in up to M modalities at once, ready for a model.
+
+    | field     | shape                    | what                                                 |
+    |-----------|--------------------------|------------------------------------------------------|
+    | `images`  | M × (B, 3, H, W) float32 | per modality, in canonical order; zeros where absent |
+    | `present` | (B, M) bool              | which modalities each sample has; never none         |
+    | `camera`  | (B,) int64               | number of the camera in training; others are unknown |
+    | `index`   | (B,) int64               | number of the sample                                 |
+    """
+
+    images: dict[str, Floats]
+    present: Bools
+    camera: Ints
+    index: Ints
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """Names of all M modalities, in the order of the columns of `present`."""
+        return tuple(self.images)
+
+    def presence_of(self, modalities: Sequence[str]) -> Bools:
+        """Which of `modalities` each sample has, in that order: (B, M) bool; unknown ones are absent."""
+        column = {name: self.present[:, m] for m, name in enumerate(self.images)}
+        absent = np.zeros(len(self), np.bool_)
+        return np.stack([column.get(name, absent) for name in modalities], axis=1)
+
+    def only(self, subset: Sequence[str]) -> ImageBatch | None:
+        """The samples that have one of these modalities, without their others; None for none."""
+        names = [name for name in self.modalities if name in subset]
+        if not names:
+            return None
+        rows = np.flatnonzero(self.presence_of(names).any(axis=1))
+        return self.take(rows, names) if len(rows) else None
+
+    def take(self, rows: Ints, modalities: Sequence[str]) -> ImageBatch:
+        """The samples at `rows` (n,), ascending, in some modalities; copies nothing where these are all."""
+        at = slice(None) if len(rows) == len(self) else rows
+        return ImageBatch(
+            {name: image[at] for name, image in self.images.items() if name in modalities},
+            self.presence_of([name for name in self.images if name in modalities])[at],
+            self.camera[at],
+            self.index[at],
+        )
+
+    def by_subset(self) -> Iterator[tuple[tuple[str, ...], Ints]]:
+        """Each set of modalities that samples have, and the samples (n,) that have exactly these."""
+        kinds, which = np.unique(self.present, axis=0, return_inverse=True)
+        for number, mask in enumerate(kinds):
+            subset = tuple(name for name, there in zip(self.modalities, mask, strict=True) if there)
+            yield subset, np.flatnonzero(which.reshape(-1) == number)
+
+
+def join_samples(
+    samples: Sequence[Mapping[str, Floats]],
+    modalities: Sequence[str],
+    size: tuple[int, int],
+    cameras: Sequence[int],
+    index: Sequence[int],
+) -> ImageBatch:
+    """Samples {modality: (3, *size)} as a batch; absent modalities are zeros."""
+    images = {name: np.zeros((len(samples), 3, *size), np.float32) for name in modalities}
+    present = np.zeros((len(samples), len(modalities)), np.bool_)
+    for b, sample in enumerate(samples):
+        for m, name in enumerate(modalities):
+            if name in sample:
+                images[name][b] = sample[name]
+                present[b, m] = True
+    return ImageBatch(images, present, np.array(cameras, np.int64), np.array(index, np.int64))

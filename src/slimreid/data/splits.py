@@ -60,11 +60,6 @@ def place(sample: Sample, protocol: str) -> str:
     return {"camera": sample.camera, "scene": sample.scene, "none": ""}[protocol]
 
 
-def files_of(sample: Sample) -> str:
-    """The same for two rows of a manifest that are the same images."""
-    return repr(sorted((name, image.path, image.box) for name, image in sample.images.items()))
-
-
 def _draw(seed: int, identity: str) -> bytes:
     return hashlib.sha256(f"{seed}\0{identity}".encode()).digest()
 

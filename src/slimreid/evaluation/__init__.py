@@ -1,11 +1,15 @@
 """Measuring retrieval: mAP, CMC, mINP, ROC, intervals and re-ranking, in bounded memory."""
 
-from slimreid.evaluation.metrics.bootstrap import Interval, PairedDifference, bootstrap_map, paired_bootstrap
-from slimreid.evaluation.metrics.camera_pairs import CameraPairs, camera_pair_map
 from slimreid.evaluation.metrics.labels import Labels
 from slimreid.evaluation.metrics.rerank import KReciprocal, RerankedScores
-from slimreid.evaluation.metrics.result import RetrievalResult
-from slimreid.evaluation.metrics.retrieval import evaluate_retrieval
+from slimreid.evaluation.metrics.result import (
+    Interval,
+    PairedDifference,
+    RetrievalResult,
+    bootstrap_map,
+    paired_bootstrap,
+)
+from slimreid.evaluation.metrics.retrieval import CameraPairs, camera_pair_map, evaluate_retrieval
 from slimreid.evaluation.metrics.roc import FALSE_MATCH_RATES, OperatingPoint, RocCurve
 
 __all__ = [

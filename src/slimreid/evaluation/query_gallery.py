@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slimreid.data.manifest import Manifest, Protocol, Sample, Split
-from slimreid.data.splits import files_of
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.labels import Labels
 from slimreid.inference.features.data import ModelData
@@ -38,6 +37,30 @@ class Side:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON; paths are one column per modality, None where a sample lacks it."""
+        names = list(dict.fromkeys(name for images in self.images for name in images))
+        return {
+            "row": self.rows.tolist(),
+            "identity": self.identities.tolist(),
+            "camera": self.cameras.tolist(),
+            "images": {name: [images.get(name) for images in self.images] for name in names},
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Side:
+        """The side that `to_dict` described."""
+        columns = values["images"]
+        return cls(
+            rows=np.array(values["row"], dtype=np.int64),
+            identities=np.array(values["identity"], dtype=np.str_),
+            cameras=np.array(values["camera"], dtype=np.str_),
+            images=tuple(
+                {name: paths[i] for name, paths in columns.items() if paths[i] is not None}
+                for i in range(len(values["row"]))
+            ),
+        )
 
 
 def select_part(data: ModelData, part: Part) -> tuple[ModelData, NDArray[np.int64]]:
@@ -85,5 +108,5 @@ def retrieval_labels(
         if protocol == "scene":
             labels[f"{side}_scenes"] = np.array([s.scene for s in chosen], dtype=np.str_)
         if protocol == "none":
-            labels[f"{side}_index"] = np.array([files_of(s) for s in chosen], dtype=np.str_)
+            labels[f"{side}_index"] = np.array([s.files_key for s in chosen], dtype=np.str_)
     return Labels(**labels)

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slimreid.errors import DataError
-from slimreid.evaluation.metrics.bootstrap import PairedDifference, paired_bootstrap
-from slimreid.evaluation.metrics.result import RetrievalResult
+from slimreid.evaluation.metrics.result import PairedDifference, RetrievalResult, paired_bootstrap
 from slimreid.evaluation.metrics.retrieval import evaluate_scores
 from slimreid.evaluation.metrics.scores import SimilarityScores
 from slimreid.exporting.agreement import LEAST_COSINE, Agreement, Runner

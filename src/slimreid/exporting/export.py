@@ -37,9 +37,10 @@ from slimreid.inference.exported_card import (
     write_adaptation,
     write_exported,
 )
+from slimreid.inference.load import load_trained
 from slimreid.inference.onnx_engine import CAMERA, OnnxEngine
 from slimreid.inference.threads import usable_threads
-from slimreid.inference.trained_model import TrainedModel, load_trained
+from slimreid.inference.trained_model import TrainedModel
 from slimreid.modalities import all_subsets, subset_name
 from slimreid.models.reid_model import BOTH
 from slimreid.progress import progress

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slimreid.data.images.values import Pixels, normalise
+from slimreid.data.images.decode import Pixels
 from slimreid.data.manifest import SPLITS, Manifest, Sample
-from slimreid.data.sample_reader import SampleReader, broken_message, stop_message
+from slimreid.data.sample_reader import SampleReader, broken_message, normalise, stop_message
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.metrics.labels import Labels
 from slimreid.evaluation.query_gallery import SPLITS_OF, parts_of, retrieval_labels
 from slimreid.inference.exported_card import Subset
 from slimreid.inference.features.data import ModelData, camera_numbers, eval_config, open_data
-from slimreid.inference.load import LoadedModel
+from slimreid.inference.loaded_model import LoadedModel
 from slimreid.progress import progress
 
 MOST_SAMPLES = 4096

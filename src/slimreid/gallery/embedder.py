@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from slimreid.data.manifest import ImageRef
 from slimreid.gallery.errors import GalleryError, OtherModelError
 from slimreid.gallery.store.rows import Floats, ModelInfo
+from slimreid.inference.load import shipped_name
 from slimreid.inference.similarity import Prepared, Similarity
 
 
@@ -46,7 +47,8 @@ def describe_model(model: Embedder, feature: str) -> ModelInfo:
     # The size is known only from a feature: an image of one grey is enough.
     grey = np.full((32, 32, 3), 128, dtype=np.uint8)
     dimension = embed_samples(model, feature, [{model.modalities[0]: grey}]).shape[1]
-    source = str(getattr(model, "source", ""))
+    path = getattr(model, "path", None)  # of a model that `slimreid.load` gave
+    source = "" if path is None else shipped_name(path) or str(path)
     return ModelInfo(model.feature_fingerprint, feature, dimension, similarity, source)
 
 

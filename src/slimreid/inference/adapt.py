@@ -16,21 +16,20 @@ from slimreid.errors import DataError
 from slimreid.extras import explain_missing
 from slimreid.files import file_digest, natural_key, refuse_existing
 from slimreid.inference.adaptation import Adaptation, Ints, shrunk_means
-from slimreid.inference.embed_dataset import open_images
 from slimreid.inference.exported_card import (
     ADAPTATION_NAME,
     README_NAME,
     fresh_folder,
-    is_exported,
     read_exported,
     write_adaptation,
     write_exported,
 )
 from slimreid.inference.features.data import ModelData
+from slimreid.inference.features.embed_dataset import open_images
 from slimreid.inference.features.extract import Extraction, extract_features
 from slimreid.inference.load import load
 from slimreid.inference.loaded_model import LoadedModel
-from slimreid.inference.model_card import MODEL_NAME
+from slimreid.inference.model_card import MODEL_NAME, is_exported
 
 if TYPE_CHECKING:
     import torch
@@ -132,15 +131,13 @@ def image_keys(manifest: Manifest) -> Ints:
     return np.array(sorted(found), np.int64)
 
 
-def refuse_fitted(loaded: LoadedModel, manifest: Manifest) -> None:
+def refuse_fitted(model: Path, adaptation: Adaptation, manifest: Manifest) -> None:
     """Raise `DataError` where a model was adapted with some images of a manifest that it is evaluated on."""
-    if loaded.adaptation is None:
-        return
     keys = image_keys(manifest)
-    both = np.intersect1d(keys, loaded.adaptation.images)
+    both = np.intersect1d(keys, adaptation.images)
     if len(both):
         raise DataError(
-            f"{loaded.path}: {len(both):,} of the {len(keys):,} images to evaluate on were used to adapt the "
+            f"{model}: {len(both):,} of the {len(keys):,} images to evaluate on were used to adapt the "
             "model, so its figures would be too good; adapt it with other images (slimreid adapt --split)"
         )
 

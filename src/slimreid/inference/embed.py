@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from PIL import Image
 
-from slimreid.data.image_batch import ImageBatch, join_samples
 from slimreid.data.images.pixels import ImageLike, as_pixels, is_tensor
-from slimreid.data.images.values import Floats, check_aligned, normalise
 from slimreid.data.manifest import ImageRef
+from slimreid.data.sample_reader import Floats, ImageBatch, check_aligned, join_samples, normalise
 from slimreid.errors import ConfigError, DataError, ModelError, SlimReIDWarning
 from slimreid.inference.adaptation import tell_unknown
-from slimreid.inference.kinds import check_finite, check_kind, join_branches, memory_explained
+from slimreid.inference.similarity import check_finite, check_kind, join_branches, memory_explained
 from slimreid.modalities import find_modality
 from slimreid.progress import progress
 

@@ -21,14 +21,18 @@ from slimreid import __version__
 from slimreid.errors import DataError, ModelError
 from slimreid.files import atomic_write, new_folder, open_regular, write_text
 from slimreid.inference.adaptation import Adaptation, adaptation_from
-from slimreid.inference.model_card import ModelCard, card_from_header, feature_fingerprint
+from slimreid.inference.model_card import (
+    CARD_NAME,
+    ModelCard,
+    card_from_header,
+    card_path,
+    feature_fingerprint,
+    is_exported,
+)
 from slimreid.inference.similarity import Similarity
 from slimreid.json_files import Kinds, check_object, parse_json, shown
 from slimreid.modalities import all_subsets
 
-CARD_NAME = "model.json"
-INT8_CARD_NAME = "int8.model.json"
-"""Card of a second model, in int8, over the weights of the same folder (see `exporting.compact`)."""
 README_NAME, ADAPTATION_NAME = "README.md", "adaptation.safetensors"
 FORMAT = 1
 MOST_BYTES = 256 * 2**20
@@ -132,17 +136,6 @@ def write_exported(
     plain = json.loads(json.dumps(content, allow_nan=False))
     plain["checksum"] = _checksum(plain)
     write_text(folder / name, json.dumps(plain, indent=indent, ensure_ascii=False) + "\n")
-
-
-def card_path(path: Path | str) -> Path:
-    """The card of an exported model, given its folder or the card itself."""
-    path = Path(path)
-    return path if path.name in (CARD_NAME, INT8_CARD_NAME) else path / CARD_NAME
-
-
-def is_exported(path: Path | str) -> bool:
-    """Whether a path is the folder of an exported model, or its card."""
-    return card_path(path).is_file()
 
 
 @contextmanager

@@ -10,15 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from slimreid.config.model import BOTH
-from slimreid.data.image_batch import ImageBatch, Ints
+from slimreid.data.sample_reader import ImageBatch, Ints
 from slimreid.errors import ConfigError
 from slimreid.inference.adaptation import Adaptation
 from slimreid.inference.exported_card import ExportedCard
-from slimreid.inference.kinds import Floats, check_kind
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.model_card import ModelCard
 from slimreid.inference.onnx_engine import OnnxEngine
-from slimreid.inference.similarity import Similarity
+from slimreid.inference.similarity import Floats, Similarity, check_kind
 
 
 @dataclass(frozen=True)

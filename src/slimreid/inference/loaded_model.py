@@ -12,16 +12,14 @@ import numpy as np
 from slimreid.config import Config
 from slimreid.config.backbones import vit_config
 from slimreid.config.model import BOTH
-from slimreid.data.image_batch import ImageBatch, Ints
+from slimreid.data.images.decode import Pixels
 from slimreid.data.images.resize import resize
-from slimreid.data.images.values import Pixels
+from slimreid.data.sample_reader import ImageBatch, Ints
 from slimreid.errors import ModelError
 from slimreid.inference.adaptation import Adaptation, Bools, subtract_means
 from slimreid.inference.embed import Images, embed_images
-from slimreid.inference.kinds import Floats
 from slimreid.inference.model_card import ModelCard
-from slimreid.inference.shipped import shipped_name
-from slimreid.inference.similarity import Similarity
+from slimreid.inference.similarity import Floats, Similarity
 
 
 class LoadedModel(ABC):
@@ -129,11 +127,6 @@ class LoadedModel(ABC):
             return self.cameras.index(name) if name in self.cameras else -1
         site = self.adaptation.cameras
         return len(self.cameras) + site.index(name) if name in site else -1
-
-    @property
-    def source(self) -> str:
-        """What to load it by again: its path, or the name of a model that ships."""
-        return shipped_name(self.path) or str(self.path)
 
     @abstractmethod
     def kept_patches(self, batch: ImageBatch) -> Ints:

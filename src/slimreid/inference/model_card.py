@@ -18,6 +18,10 @@ from slimreid.errors import ConfigError, ModelError
 from slimreid.files import is_torch_file
 from slimreid.inference.adaptation import Adaptation, adaptation_from
 
+CARD_NAME = "model.json"
+INT8_CARD_NAME = "int8.model.json"
+"""Card of a second model, in int8, over the weights of the same folder (see `research/compact.py`)."""
+
 CHOSEN_ON_TEST = "the checkpoint was chosen on the test set, so its figures are too good"
 """What every result of such a model must say."""
 
@@ -186,3 +190,14 @@ def _header(path: Path, text: str) -> dict[str, Any]:
             raise ModelError(f"{damaged}: '{name}' is {header.get(name)!r}; copy or download the file again")
     found: dict[str, Any] = header
     return found
+
+
+def card_path(path: Path | str) -> Path:
+    """The card of an exported model, given its folder or the card itself."""
+    path = Path(path)
+    return path if path.name in (CARD_NAME, INT8_CARD_NAME) else path / CARD_NAME
+
+
+def is_exported(path: Path | str) -> bool:
+    """Whether a path is the folder of an exported model, or its card."""
+    return card_path(path).is_file()

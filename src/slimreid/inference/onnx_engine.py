@@ -13,13 +13,8 @@ from numpy.typing import NDArray
 
 from slimreid.errors import ConfigError, ModelError
 from slimreid.files import file_digest
-from slimreid.inference.exported_card import (
-    ADAPTATION_NAME,
-    README_NAME,
-    Subset,
-    card_path,
-    read_exported,
-)
+from slimreid.inference.exported_card import ADAPTATION_NAME, README_NAME, Subset, read_exported
+from slimreid.inference.model_card import card_path
 from slimreid.inference.threads import usable_threads
 
 Floats = NDArray[np.float32]

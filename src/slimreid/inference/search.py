@@ -15,9 +15,9 @@ from slimreid.data.importing.modality_names import read_name, unclear_message
 from slimreid.data.manifest import MANIFEST_NAME, ImageRef, Manifest, Sample
 from slimreid.errors import ConfigError, DataError
 from slimreid.files import user_cache_folder
-from slimreid.inference.embed_dataset import embed_dataset, open_images
-from slimreid.inference.embedding_files import SUFFIX, Embeddings, read_embeddings
+from slimreid.inference.embedding_sets.files import SUFFIX, Embeddings, read_embeddings
 from slimreid.inference.features.data import ModelData
+from slimreid.inference.features.embed_dataset import embed_dataset, open_images
 from slimreid.inference.features.extract import Extraction
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.modalities import RGB, canonical

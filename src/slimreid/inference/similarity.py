@@ -1,4 +1,4 @@
-"""How alike samples are that may have been seen in different modalities. Needs numpy only.
+"""Features of a model: their kinds, and how alike samples are in them. Needs numpy only.
 
 A feature is made of blocks, each computed from some of the modalities. Two samples are compared by the cosine
 over the blocks whose modalities both have. Cosines of samples that share little lie elsewhere than those of
@@ -15,21 +15,25 @@ Without them the score is the plain cosine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from slimreid.errors import DataError
+from slimreid.config.model import BOTH
+from slimreid.errors import ConfigError, DataError, ModelError, is_out_of_memory
 from slimreid.modalities import all_subsets
 
+ALL = "all"
+Subset = tuple[str, ...]
+"""Modalities that a model is shown, in canonical order."""
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-Subset = tuple[str, ...]
 
 QUANTILES = (0.5, 0.99)
 """Of the cosines of different identities: what becomes score 0 and score 1."""
@@ -230,3 +234,62 @@ def _filled(found: Floats, similarity: Similarity) -> Floats | None:
         source = shared if known[shared, shared] else own[-1]
         found[a, b] = found[source, source]
     return found
+
+
+class HasFeatures(Protocol):
+    """A model, whatever runs it, as far as its features go."""
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Channels of each kind of feature, `both` last."""
+        ...
+
+    @property
+    def second(self) -> str | None:
+        """Name of the second branch, or None without one."""
+        ...
+
+
+def check_kind(kind: str, kinds: Sequence[str]) -> None:
+    """Raise `ConfigError` for a kind of feature that is not among those of a model."""
+    if kind not in kinds:
+        raise ConfigError(f"the model has no feature '{kind}'; it has {', '.join(kinds)}")
+
+
+def feature_kinds(model: HasFeatures, wanted: str = ALL) -> tuple[str, ...]:
+    """The kinds of features meant by `wanted`; raises `ConfigError` for one that the model does not have."""
+    if wanted != ALL:
+        check_kind(wanted, tuple(model.sizes))
+        return (wanted,)
+    # Without a second branch both together are the first one again.
+    return tuple(kind for kind in model.sizes if kind != BOTH or model.second)
+
+
+def join_branches(branches: Mapping[str, Floats], kind: str) -> Floats:
+    """L2-normalised features (n, D) of a kind from the branches of a model, each (n, C)."""
+    joined = np.concatenate(list(branches.values()), axis=1) if kind == BOTH else branches[kind]
+    unit: Floats = joined / np.maximum(np.linalg.norm(joined, axis=1, keepdims=True), np.float32(1e-12))
+    return unit
+
+
+@contextmanager
+def memory_explained(samples: int) -> Iterator[None]:
+    """Raise `ModelError` with a cure where a batch of so many samples does not fit into memory."""
+    try:
+        yield
+    except Exception as error:  # torch and onnxruntime raise errors of their own
+        if not is_out_of_memory(error):
+            raise
+        raise ModelError(
+            f"not enough memory to embed {samples} samples at once; take fewer with --batch"
+        ) from None
+
+
+def check_finite(features: Floats, names: Sequence[object]) -> None:
+    """Raise `DataError` naming the first of the samples whose feature, a row of (B, D), is not finite."""
+    wrong = np.flatnonzero(~np.isfinite(features).all(axis=1))
+    if len(wrong):
+        raise DataError(
+            f"{names[wrong[0]]}: its feature has NaN or infinity ({len(wrong)} of {len(features)} samples); "
+            "are the weights whole, and was the model trained in this precision?"
+        )

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 
-from slimreid.config.model import BOTH, ORIGINAL
+from slimreid import __version__
 from slimreid.data.augment.transforms import fast_resize
 from slimreid.data.batches import ModalBatch
-from slimreid.data.image_batch import ImageBatch, Ints
-from slimreid.data.images.values import Pixels
-from slimreid.devices import Precision, choose_device, usable_precision
+from slimreid.data.images.decode import Pixels
+from slimreid.data.sample_reader import ImageBatch, Ints
+from slimreid.devices import Precision, autocast, choose_device, usable_precision
 from slimreid.errors import ConfigError, DataError, ModelError
+from slimreid.files import atomic_write
 from slimreid.inference.adaptation import Adaptation
-from slimreid.inference.batches import embed_batches
-from slimreid.inference.kinds import Floats
 from slimreid.inference.loaded_model import LoadedModel
-from slimreid.inference.model_card import ModelCard, card_from_header, feature_fingerprint
-from slimreid.inference.model_file import read_model, write_model
-from slimreid.inference.shipped import find_model
-from slimreid.inference.similarity import Similarity
-from slimreid.inference.training_statistics import feature_similarity
-from slimreid.models.build import build_model
-from slimreid.models.reid_model import ReIDModel
+from slimreid.inference.model_card import (
+    ADAPTATION,
+    FORMAT,
+    HEADER,
+    IMPOSTORS,
+    TABLES,
+    ModelCard,
+    card_from_header,
+    checksum,
+    digest,
+    feature_fingerprint,
+    read_header,
+)
+from slimreid.inference.similarity import Floats, Similarity, Subset, check_kind
+from slimreid.modalities import all_subsets
+from slimreid.models.reid_model import BOTH, ORIGINAL, ReIDModel, build_model
 
 
 @dataclass(frozen=True)
@@ -93,13 +106,11 @@ class TrainedModel(LoadedModel):
         return kept
 
 
-def load_trained(path: Path | str, device: torch.device | str | None = "cpu") -> TrainedModel:
-    """Load a trained model from its file, or from the folder of a run or checkpoint, in eval mode.
+def read_trained(path: Path, device: torch.device | str | None = "cpu") -> TrainedModel:
+    """The trained model in a file, in eval mode; `device` None = a GPU if there is one.
 
-    `device` None = a GPU if there is one. Raises `ModelError` naming the file and what is wrong with it,
-    `ConfigError` for a device that cannot be used.
+    Raises `ModelError` naming what is wrong with the file, `ConfigError` for a device that cannot be used.
     """
-    path = find_model(path)
     place = device if isinstance(device, torch.device) else choose_device(device)
     return assemble(path, *read_model(path), place)
 
@@ -160,3 +171,100 @@ def load_state(model: ReIDModel, state: Mapping[str, Tensor], where: Path | str)
         more = f"\n  and {len(faults) - 10} more" if len(faults) > 10 else ""
         raise ModelError(f"{where}: the weights do not fit\n  " + "\n  ".join(faults[:10]) + more)
     model.load_state_dict(state)
+
+
+@dataclass(frozen=True)
+class EmbeddedBatch:
+    """What a model makes of one batch."""
+
+    batch: ModalBatch
+    """On the model's device."""
+    features: dict[str, Tensor]
+    """By kind, (B, D), as the model gives them."""
+
+
+@torch.no_grad()
+def embed_batches(
+    model: ReIDModel, batches: Iterable[ModalBatch], device: torch.device, precision: Precision = "fp32"
+) -> Iterator[EmbeddedBatch]:
+    """Run a model in eval mode over batches.
+
+    This is the only place where torch computes features for use: training, evaluation and embedding all
+    come here.
+    """
+    training = model.training
+    model.eval()
+    try:
+        for batch in batches:
+            batch = batch.to(device, non_blocking=True)
+            with autocast(precision, device):
+                features = model(batch).features
+            yield EmbeddedBatch(batch, features)
+    finally:
+        model.train(training)
+
+
+def feature_similarity(model: ReIDModel, feature: str, impostors: Floats | None = None) -> Similarity:
+    """How features of a kind are compared; raises `ConfigError` for a kind the model does not have."""
+    check_kind(feature, tuple(model.sizes))
+    single = [(name,) for name in model.modalities]
+    blocks: dict[str, Sequence[Subset]] = {ORIGINAL: single}
+    if model.second:
+        blocks[model.second] = single if model.hdm is None else all_subsets(model.modalities)
+    chosen = blocks.values() if feature == BOTH else [blocks[feature]]
+    return Similarity(model.modalities, tuple(itertools.chain(*chosen)), impostors)
+
+
+def fingerprint(state: Mapping[str, Tensor]) -> str:
+    """SHA-256 over names, types, shapes and values of tensors, whatever their order."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+    return digest((n, str(t.dtype), tuple(t.shape), _bytes(t)) for n, t in tensors.items())
+
+
+def _bytes(tensor: Tensor) -> Any:
+    """The bytes of a tensor, whatever its type: numpy does not know bfloat16."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b""
+
+
+def write_model(
+    path: Path,
+    state: Mapping[str, Tensor],
+    card: ModelCard,
+    impostors: Mapping[str, Floats] | None = None,
+    adaptation: Adaptation | None = None,
+) -> str:
+    """Write a model file atomically and return its fingerprint; the same input gives the same bytes.
+
+    `impostors`: per kind of feature, how alike different training identities are, see `Similarity`;
+    `adaptation`: what is known of the cameras of a site.
+    """
+    tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+    print_ = fingerprint(tensors)
+    extra: dict[str, NDArray[Any]] = {f"{IMPOSTORS}{kind}": x for kind, x in (impostors or {}).items()}
+    header = {"format": FORMAT, "slimreid": __version__, "fingerprint": print_, **asdict(card)}
+    if adaptation is not None:
+        header["adaptation"] = adaptation.values
+        extra |= {f"{ADAPTATION}{name}": array for name, array in adaptation.to_arrays().items()}
+    # As JSON gives it back: tuples become lists.
+    header = json.loads(json.dumps(header))
+    header["checksum"] = checksum(header, extra)
+    tables = {name: torch.from_numpy(table) for name, table in extra.items()}
+    # One entry only: the order of several would change from run to run.
+    content = save({**tensors, **tables}, metadata={HEADER: json.dumps(header, ensure_ascii=False)})
+    with atomic_write(path) as file:
+        file.write(content)
+    return print_
+
+
+def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Weights and header of a model file; raises `ModelError` if it is not one or is damaged."""
+    header = read_header(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = [name for name in file.keys() if not name.startswith(TABLES)]  # noqa: SIM118
+            state = {name: file.get_tensor(name) for name in names}
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path}: not a readable safetensors file ({error})") from None
+    if fingerprint(state) != header["fingerprint"]:
+        raise ModelError(f"{path}: the weights do not match their fingerprint; the file is damaged")
+    return state, header

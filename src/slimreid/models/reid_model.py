@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from slimreid.backbones.pretrained import load_pretrained
 from slimreid.backbones.vit import ViT, ViTOutput
+from slimreid.config import ModelConfig
+from slimreid.config.backbones import vit_config
 from slimreid.config.model import BOTH, FUSED, ORIGINAL, SLIMMED, ReIDOptions
 from slimreid.data.batches import ModalBatch
+from slimreid.devices import guard_amx
 from slimreid.errors import ConfigError, ModelError
 from slimreid.models.fusion import HDM, ATMoE
 from slimreid.models.heads import GlobalLocal, HeadSet, ReIDOutput, fill_absent, join_blocks
@@ -105,6 +110,7 @@ class ReIDModel(nn.Module):
         cameras: Tensor | None = None,
         present: Tensor | None = None,
         *,
+        all_tokens: bool = False,
         with_reduced: bool = False,
         generator: torch.Generator | None = None,
     ) -> ReIDOutput:
@@ -112,9 +118,9 @@ class ReIDModel(nn.Module):
 
         `present` (B, M) bool says which each sample has, in the order of the model's modalities
         (default: all that are given); `cameras` (B,) int64 count from 0. A `ModalBatch` brings all of
-        these. `with_reduced` also returns tokens and selections of the token reduction; `generator` seeds
-        its noise. Raises `ModelError` when names, types or shapes do not fit, when a sample has no modality,
-        or in training with a single sample.
+        these. `all_tokens` leaves out token reduction in the backbone; `with_reduced` also returns tokens and
+        selections of the token reduction; `generator` seeds its noise. Raises `ModelError` when names, types
+        or shapes do not fit, when a sample has no modality, or in training with a single sample.
         """
         if isinstance(images, ModalBatch):
             cameras = images.camera if cameras is None else cameras
@@ -125,7 +131,8 @@ class ReIDModel(nn.Module):
             raise ModelError(
                 f"cameras must be int64 ({packing.batch},), not {cameras.dtype} {tuple(cameras.shape)}"
             )
-        encoded = self._encode(rows, cameras, packing, generator, with_reduced)
+        reducer = None if all_tokens else self.in_backbone
+        encoded = self._encode(rows, cameras, packing, reducer, generator, with_reduced)
         globals_ = self._globals(encoded, packing)  # (R, C)
         exists = packing.present()
         blocks, there = self._joined(packing.unpack(globals_), exists)  # (B, M, C)
@@ -136,7 +143,7 @@ class ReIDModel(nn.Module):
             )
         output = ReIDOutput({ORIGINAL: self._feature(ORIGINAL, blocks, there)}, present=there)
         branches = {ORIGINAL: blocks}
-        reduced = self._reduce(encoded, globals_, packing, generator)
+        reduced = reducer.tokens(encoded) if reducer else self._reduce(encoded, globals_, packing, generator)
         if self.second:
             second, some = self._fuse(encoded.patches, reduced, globals_, packing, exists)
             output.features[self.second] = self._feature(self.second, second, some)
@@ -172,16 +179,17 @@ class ReIDModel(nn.Module):
         rows: Tensor,
         cameras: Tensor | None,
         packing: Packing,
+        reducer: InBackboneReducer | None,
         generator: torch.Generator | None,
         trace: bool,
     ) -> ViTOutput:
-        """Images of all rows through the backbone, with token reduction in it if there is one."""
+        """Images of all rows through the backbone, with token reduction by `reducer` in it."""
         backbone, hook = self.backbone, None
         attention_blocks: tuple[int, ...] = ()
-        if self.in_backbone is not None:
+        if reducer is not None:
             height, width = backbone.config.grid((rows.shape[2], rows.shape[3]))
-            hook = self.in_backbone.block_hook(packing, height * width, generator=generator, trace=trace)
-            attention_blocks = self.in_backbone.attention_blocks
+            hook = reducer.block_hook(packing, height * width, generator=generator, trace=trace)
+            attention_blocks = reducer.attention_blocks
         elif self.after_backbone is not None and "attention" in self.after_backbone.options.score_terms:
             attention_blocks = (backbone.config.depth - 1,)
         of_rows = None if cameras is None else cameras[packing.sample]
@@ -191,9 +199,7 @@ class ReIDModel(nn.Module):
     def _reduce(
         self, encoded: ViTOutput, globals_: Tensor, packing: Packing, generator: torch.Generator | None
     ) -> ReducedTokens | None:
-        """The tokens (R, T, C) that are left, or None without token reduction."""
-        if self.in_backbone is not None:
-            return self.in_backbone.tokens(encoded)
+        """The tokens (R, T, C) that reduction after the backbone leaves, or None without."""
         if self.after_backbone is None:
             return None
         attention = None if encoded.state is None else encoded.state.attention
@@ -261,3 +267,34 @@ class ReIDModel(nn.Module):
                     continue
             output.head_features[name] = feature
             output.neck_features[name], output.logits[name] = self.heads.head(name)(feature, valid)
+
+
+def build_model(
+    config: ModelConfig,
+    image_size: tuple[int, int],
+    modalities: Sequence[str],
+    num_classes: int,
+    num_cameras: int = 0,
+    *,
+    load_weights: bool = True,
+) -> ReIDModel:
+    """Build the model for images of `image_size` (height, width), with pretrained weights if configured.
+
+    `load_weights=False` leaves them out, for models that get all their weights from a checkpoint. Raises
+    `ConfigError` for options or counts that make no model, `ModelError` for weights that do not fit.
+    """
+    guard_amx()  # before the model's first product, whatever its precision: later is too late
+    if num_cameras < 0:
+        raise ConfigError(f"the number of cameras must not be negative, not {num_cameras}")
+    vit = replace(
+        vit_config(config.backbone),
+        stride=config.stride,
+        drop_path=config.drop_path,
+        grad_checkpointing=config.grad_checkpointing,
+        cameras=num_cameras if config.camera_embedding else 0,
+        camera_scale=config.camera_scale,
+    )
+    backbone = ViT(vit, image_size)
+    if config.pretrained and load_weights:
+        load_pretrained(backbone, config.pretrained)
+    return ReIDModel(backbone, modalities, num_classes, config)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slimreid.data.image_batch import ImageBatch
+from slimreid.data.sample_reader import ImageBatch
 from slimreid.errors import ConfigError
 from slimreid.models.reid_model import ReIDModel
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from slimreid.errors import DataError
-from slimreid.evaluation.metrics.bootstrap import Interval, PairedDifference, bootstrap_map, paired_bootstrap
+from slimreid.evaluation.metrics.result import Interval, PairedDifference, bootstrap_map, paired_bootstrap
 from slimreid.inference.model_card import CHOSEN_ON_TEST
 from slimreid.models.reid_model import BOTH
 from slimreid.runs.record import QueryPrecisions, RunRecord, check_same_data

@@ -24,9 +24,10 @@ from slimreid.evaluation.reports.writing import RANKS, write_evaluation
 from slimreid.inference.features.cache import evaluation_key
 from slimreid.inference.features.data import ModelData, open_data
 from slimreid.inference.features.extract import Extraction
-from slimreid.inference.kinds import feature_kinds
-from slimreid.inference.load import LoadedModel, load
+from slimreid.inference.load import load
+from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.model_card import MODEL_NAME
+from slimreid.inference.similarity import feature_kinds
 from slimreid.inference.trained_model import TrainedModel, architecture
 from slimreid.json_files import parse_json
 from slimreid.profiling.cost import summarise

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from slimreid.config.files import known_keys
 from slimreid.errors import ConfigError, DataError
+from slimreid.evaluation.metrics.result import nullable
 from slimreid.evaluation.query_gallery import Side
-from slimreid.evaluation.reports.records import dump, nullable
+from slimreid.evaluation.reports.writing import dump
 from slimreid.files import write_text
 from slimreid.json_files import Kinds, check_object, parse_json
 from slimreid.models.reid_model import BOTH, ORIGINAL

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slimreid.errors import ConfigError
-from slimreid.evaluation.metrics.bootstrap import PairedDifference
+from slimreid.evaluation.metrics.result import PairedDifference
 from slimreid.evaluation.reports.formatting import (
     NOTHING,
     interval_points,

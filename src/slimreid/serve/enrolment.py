@@ -12,9 +12,9 @@ from slimreid.gallery.concerns import find_concerns
 from slimreid.gallery.decisions.quality import CLOSER_TO_OTHER, NEAR_DUPLICATE, Limits
 from slimreid.gallery.store.rows import Change, Filter, NewRow
 from slimreid.serve import schemas
+from slimreid.serve.http.uploads import Upload
 from slimreid.serve.kept_images import keep_images
 from slimreid.serve.service import Seen, Service
-from slimreid.serve.uploads import Upload
 from slimreid.serve.views import show_sample
 from slimreid.times import parse_time
 

@@ -1,4 +1,4 @@
-"""Images that were sent and enrolled, kept beside the gallery so that features can be computed anew.
+"""Images of rows: those that were sent are kept beside the gallery, so that features can be computed anew.
 
 A file is called by the hash of its content: the same image is there once, and no name comes from a request.
 """
@@ -6,13 +6,22 @@ A file is called by the hash of its content: the same image is there once, and n
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from PIL import Image
+
+from slimreid.data.images.decode import MAX_BYTES, crop_box
+from slimreid.data.images.pixels import as_pixels
 from slimreid.data.manifest import ImageRef
-from slimreid.files import atomic_write
+from slimreid.files import atomic_write, open_regular
 from slimreid.gallery.store.contract import Store
 from slimreid.gallery.store.rows import Filter, Row
+from slimreid.serve.decoding.pool import DecodePool
+
+SIDE = 512
+"""Pixels of the longer side at most."""
 
 _SUFFIXES = (
     (b"\xff\xd8\xff", ".jpg"),
@@ -50,3 +59,17 @@ def erase_images(folder: Path, store: Store, rows: Iterable[Row]) -> None:
         after = others[-1].id
     for path in ours:
         Path(path).unlink(missing_ok=True)
+
+
+def larger_picture(decoders: DecodePool, ref: ImageRef) -> bytes:
+    """A JPEG of an image file; raises `DataError` where it cannot be read."""
+    path = Path(ref.path)
+    with open_regular(path, MAX_BYTES) as file:
+        content = file.read(MAX_BYTES)
+    name = path.name
+    pixels = as_pixels(decoders.decode({name: content}).images[name], ref.window)
+    picture = Image.fromarray(crop_box(pixels, ref.box, path))
+    picture.thumbnail((SIDE, SIDE))
+    buffer = io.BytesIO()
+    picture.save(buffer, "JPEG", quality=90)
+    return buffer.getvalue()

@@ -16,18 +16,23 @@ from typing import Any, TypeVar
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 
+from slimreid.config.model import DEFAULT_MODEL
+from slimreid.errors import ConfigError
 from slimreid.gallery.embedder import Embedder, check_model, embed_samples
 from slimreid.gallery.queries import Query, join_query
 from slimreid.gallery.store.contract import Store
+from slimreid.gallery.store.open import open_store
 from slimreid.gallery.store.rows import Filter, Floats, ModelInfo
+from slimreid.inference.load import load
 from slimreid.serve.access import Access
 from slimreid.serve.batching import Batcher, Shot
 from slimreid.serve.decoding.messages import Decoded
 from slimreid.serve.decoding.pool import DecodePool
 from slimreid.serve.errors import TooLargeError
+from slimreid.serve.http.uploads import Upload
 from slimreid.serve.metrics import Metrics
 from slimreid.serve.settings import Settings
-from slimreid.serve.uploads import Upload
+from slimreid.serve.tokens import TokenFile
 
 Result = TypeVar("Result")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -170,3 +175,23 @@ class Service:
         found = {name: counts[name] for name in sorted(counts) if name}
         self._cameras = (now + max(_CAMERAS_KEPT, 50 * took), found)
         return found
+
+
+def open_service(gallery: str, model: Path | None, settings: Settings) -> Service:
+    """Open a gallery and its model (None = the one it was made with) as a service.
+
+    Raises `GalleryError`, `ModelError` or `OtherModelError` where either is damaged or they do not belong
+    together, `ConfigError` for an address that others can reach without any token.
+    """
+    if not settings.is_local and not TokenFile(settings.tokens).tokens():
+        raise ConfigError(
+            f"--host {settings.host} can be reached from other machines, and there is no token: make one "
+            f"with 'slimreid serve token add {gallery} --role admin', or leave --host out"
+        )
+    store = open_store(gallery)
+    try:
+        loaded = load(model or store.model.path or DEFAULT_MODEL)
+        return Service(store, loaded, settings)
+    except BaseException:
+        store.close()
+        raise

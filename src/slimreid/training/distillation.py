@@ -1,8 +1,9 @@
-"""Following a trained model: how far a student's features are from those of its teacher."""
+"""Following a trained model or the run's own average: how far a student's features are from its teacher's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -14,12 +15,11 @@ from torch import Tensor
 from slimreid.config import Config, ModelConfig
 from slimreid.config.backbones import vit_config
 from slimreid.data.batches import ModalBatch
-from slimreid.data.label_encoder import LabelEncoder
+from slimreid.data.manifest import LabelEncoder
 from slimreid.devices import Precision, autocast
 from slimreid.errors import ConfigError, ModelError
 from slimreid.inference.model_card import ModelCard
-from slimreid.inference.model_file import read_model
-from slimreid.inference.trained_model import TrainedModel, assemble
+from slimreid.inference.trained_model import TrainedModel, assemble, read_model
 from slimreid.models.reid_model import ORIGINAL, ReIDModel, ReIDOutput
 from slimreid.training.distributed.processes import Processes, on_main
 from slimreid.training.warm_start import find_source
@@ -101,9 +101,10 @@ def _width(model: ModelConfig) -> int:
 
 
 class Distillation:
-    """A frozen trained model and the distance of a student to it.
+    """A teacher without gradients and the distance of a student to it.
 
     Not a module, so that the teacher is in no checkpoint, optimizer, average or exchange of gradients.
+    `all_tokens`: the teacher does not reduce tokens in its backbone.
     """
 
     def __init__(
@@ -115,11 +116,12 @@ class Distillation:
         kind: Kind,
         precision: Precision,
         cameras: Tensor,
+        all_tokens: bool = False,
     ) -> None:
         self.student, self.teacher = student, teacher.eval().requires_grad_(False)
         # The student's features have not been through a neck either.
         self.teacher.options = replace(teacher.options, neck_feature="before")
-        self.branches, self.precision = tuple(branches), precision
+        self.branches, self.precision, self.all_tokens = tuple(branches), precision, all_tokens
         self.distance = feature_distance if kind == "feature" else relation_distance
         self.cameras = cameras
         """(cameras of the student,): their numbers in the teacher, −1 where it does not know them."""
@@ -132,7 +134,8 @@ class Distillation:
         """
         device = batch.identity.device
         with torch.no_grad(), autocast(self.precision, device):
-            target = self.teacher(batch, self.cameras[batch.camera]).features
+            cameras = self.cameras[batch.camera]
+            target = self.teacher(batch, cameras, all_tokens=self.all_tokens).features
         present = batch.presence_of(self.student.modalities)
         if gather is not None:
             present = gather(present)
@@ -168,13 +171,38 @@ def load_teacher(path: str, device: torch.device, processes: Processes) -> Train
         raise ConfigError(f"{OPTION}: {error}") from None
 
 
+def averaged_model(model: ReIDModel, average: Mapping[str, Tensor]) -> ReIDModel:
+    """A copy of `model` whose weights are the tensors of `average` themselves, so that it follows them."""
+    copy = deepcopy(model)
+    copy.load_state_dict(average, assign=True)
+    return copy
+
+
 def make_distillation(
-    config: Config, student: ReIDModel, label_encoder: LabelEncoder, processes: Processes
+    config: Config,
+    student: ReIDModel,
+    label_encoder: LabelEncoder,
+    processes: Processes,
+    average: Mapping[str, Tensor] | None = None,
 ) -> Distillation | None:
-    """What `config` asks the student to follow; None without a teacher. Raises `ConfigError`."""
+    """What `config` asks the student to follow; None without a teacher. Raises `ConfigError`.
+
+    `average`: the moving average of the student's weights, changed in place by who keeps it.
+    """
     if not config.train.teacher:
         return None
-    loaded = load_teacher(config.train.teacher, processes.device, processes)
+    if config.train.teacher_model is None:
+        assert average is not None
+        return Distillation(
+            student,
+            averaged_model(student, average),
+            compared_branches(config.model, config.model, student.modalities, student.modalities),
+            kind=config.loss.distill,
+            precision=config.train.precision,
+            cameras=torch.arange(len(label_encoder.trained_cameras), device=processes.device),
+            all_tokens=True,
+        )
+    loaded = load_teacher(config.train.teacher_model, processes.device, processes)
     check_teacher(loaded.card, config, student.modalities)
     numbers = {name: number for number, name in enumerate(loaded.cameras)}
     cameras = [numbers.get(name, -1) for name in label_encoder.trained_cameras]

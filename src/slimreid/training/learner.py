@@ -20,7 +20,7 @@ from slimreid.data.loader import BatchLoader
 from slimreid.data.sampler import IdentitySampler
 from slimreid.errors import TrainingError
 from slimreid.inference.trained_model import load_state
-from slimreid.models.build import build_model
+from slimreid.models.reid_model import build_model
 from slimreid.training.callbacks.base import StepReport
 from slimreid.training.checkpoint.state import Checkpoint, flatten_optimizer, restore_optimizer
 from slimreid.training.distillation import make_distillation
@@ -79,7 +79,9 @@ class Learner:
         self.schedule = LRSchedule(self.optimizer, config.optim, config.train.epochs)
         self.ema = EMA(self.model, config.optim.ema) if config.optim.ema else None
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.train.precision == "fp16")
-        distillation = make_distillation(config, self.model, label_encoder, processes)
+        distillation = make_distillation(
+            config, self.model, label_encoder, processes, self.ema.average if self.ema else None
+        )
         if config.train.compile:
             for model in (self.model, *([distillation.teacher] if distillation else [])):
                 model.backbone.compile(backend=compile_backend)
@@ -87,8 +89,8 @@ class Learner:
         # Dropped samples make batches of processes differ in size.
         gather = partial(gather_rows, equal=config.data.on_error == "raise") if self.synced else None
         loss = ReIDLoss(config.loss, self.model.branch_weights)
-        batch_losses = BatchLosses(self.model, loss, config.train.precision, gather, distillation)
-        module = wrap(batch_losses, processes)
+        self.batch_losses = BatchLosses(self.model, loss, config.train.precision, gather, distillation)
+        module = wrap(self.batch_losses, processes)
         self.updater = Updater(module, self.optimizer, config.optim, self.scaler, self.ema)
         kinds = (IDENTITY, config.loss.metric)
         self.names = [f"{head}/{kind}" for head in self.model.head_names for kind in kinds]
@@ -109,6 +111,7 @@ class Learner:
         assert isinstance(self.loader.sampler, IdentitySampler)
         self.loader.sampler.set_epoch(epoch)
         self.model.set_epoch(epoch, self.config.train.epochs)
+        self.batch_losses.all_tokens = epoch < self.config.train.full_epochs
         self.model.train()
         started, images, done, used = time.monotonic(), 0, 0, 0
         losses: dict[str, list[float]] = defaultdict(list)

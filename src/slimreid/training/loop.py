@@ -22,8 +22,7 @@ from slimreid.errors import ConfigError
 from slimreid.evaluation.query_gallery import Part
 from slimreid.files import write_text
 from slimreid.inference.model_card import MODEL_NAME
-from slimreid.inference.model_file import read_model
-from slimreid.inference.trained_model import load_state
+from slimreid.inference.trained_model import load_state, read_model
 from slimreid.runs.folder import RunFolder, locked
 from slimreid.runs.identity import dataset_fingerprint
 from slimreid.runs.starts import Surroundings

@@ -58,9 +58,9 @@ def with_whole_paths(config: Config) -> Config:
     data = replace(config.data, manifest=whole(config.data.manifest) or "")
     if config.data.cache_dir:
         data = replace(data, cache_dir=str(Path(config.data.cache_dir).resolve()))
-    train = replace(
-        config.train, init_from=whole(config.train.init_from), teacher=whole(config.train.teacher)
-    )
+    train = replace(config.train, init_from=whole(config.train.init_from))
+    if train.teacher_model:
+        train = replace(train, teacher=whole(train.teacher_model))
     model = replace(config.model, pretrained=whole(config.model.pretrained))
     return replace(config, data=data, train=train, model=model)
 
@@ -152,8 +152,8 @@ def check_sources(config: Config, modalities: Sequence[str], *, restored: bool) 
         _, found[INIT_FROM] = warm_start.source_card(train.init_from, warm_start.OPTION)
         if config.model.pretrained:
             logger.info("model.pretrained is not read: the weights come from %s", warm_start.OPTION)
-    if train.teacher:
-        card, found[TEACHER] = warm_start.source_card(train.teacher, distillation.OPTION)
+    if train.teacher_model:
+        card, found[TEACHER] = warm_start.source_card(train.teacher_model, distillation.OPTION)
         distillation.check_teacher(card, config, modalities)
     return found
 

@@ -41,17 +41,21 @@ class BatchLosses(nn.Module):
         self.precision: Precision = precision
         self.gather = gather
         self.distillation = distillation
+        self.all_tokens = False
+        """Whether tokens are not reduced in the backbone yet; nothing is distilled then."""
         model.gather = gather
 
     def forward(self, batch: ModalBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """A batch of B samples -> the loss to minimise, and all named scalars without gradient."""
         device = batch.identity.device
         with autocast(self.precision, device):
-            output: ReIDOutput = self.model(batch)
+            output: ReIDOutput = self.model(batch, all_tokens=self.all_tokens)
         identity = batch.identity
         if self.gather is not None:
             identity = self.gather(identity)
-        distill = None if self.distillation is None else self.distillation(batch, output, self.gather)
+        distill = None
+        if self.distillation is not None and not self.all_tokens:
+            distill = self.distillation(batch, output, self.gather)
         losses = self.loss(output, identity, distill)
         named = {name: value.detach().float() for name, value in losses.items()}
         named[ACCURACY] = torch.tensor(accuracy(output, identity), device=device)

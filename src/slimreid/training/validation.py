@@ -19,7 +19,7 @@ from slimreid.evaluation import RetrievalResult, evaluate_retrieval
 from slimreid.evaluation.metrics.labels import Labels
 from slimreid.evaluation.metrics.ranking import has_matches
 from slimreid.evaluation.query_gallery import SPLITS_OF, Part, parts_of, retrieval_labels
-from slimreid.inference.batches import embed_batches
+from slimreid.inference.trained_model import embed_batches
 from slimreid.models.reid_model import BOTH, ORIGINAL, ReIDModel
 from slimreid.training.distributed.processes import Processes, gather_rows
 

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from slimreid.backbones.layers import resample_positions
 from slimreid.config.backbones import vit_config
-from slimreid.data.label_encoder import LabelEncoder
+from slimreid.data.manifest import LabelEncoder
 from slimreid.errors import ConfigError, ModelError
+from slimreid.inference.load import find_model
 from slimreid.inference.model_card import ModelCard, card_from_header, read_card
-from slimreid.inference.model_file import read_model
-from slimreid.inference.shipped import find_model
+from slimreid.inference.trained_model import read_model
 from slimreid.models.reid_model import FUSED, ORIGINAL, SLIMMED, ReIDModel
 from slimreid.training.distributed.processes import Processes, on_main
 

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from slimreid.data.manifest import read_manifest
 from slimreid.errors import DataError
-from slimreid.inference.embedding_files import read_embeddings
+from slimreid.inference.embedding_sets.files import read_embeddings
 from slimreid.inference.features.data import open_data
 from slimreid.inference.features.extract import extract_features
 from support.commands import run_command

@@ -14,8 +14,8 @@ from slimreid.evaluation import evaluate_retrieval
 from slimreid.evaluation.query_gallery import retrieval_labels
 from slimreid.inference.features.data import open_data
 from slimreid.inference.features.extract import extract_features
-from slimreid.inference.kinds import join_branches
 from slimreid.inference.load import load
+from slimreid.inference.similarity import join_branches
 from slimreid.models.reid_model import SLIMMED
 from slimreid.visual.patches import sample_views
 from slimreid.visual.patches.sample_views import open_sample, part_of, rank_sample

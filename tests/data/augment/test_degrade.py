@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 from slimreid.config import DegradeConfig, TransformConfig
 from slimreid.data.augment.degrade import (
     Frame,
+    Occluder,
     apply_curves,
     blur,
     cast_curves,
     compress,
     degrade,
     draw_frame,
+    draw_occluder,
     exposure_curve,
+    occlude,
     reframe,
     shrink,
     to_grey,
@@ -26,7 +29,7 @@ from slimreid.data.augment.transforms import TrainTransform
 from slimreid.errors import ConfigError
 
 OPTIONS = [item.name for item in fields(DegradeConfig)]
-PER_IMAGE = [name for name in OPTIONS if name not in ("zoom", "style")]
+PER_IMAGE = [name for name in OPTIONS if name not in ("zoom", "style", "occlusion")]
 
 
 def image(seed=0, size=(32, 16)):
@@ -143,12 +146,43 @@ def test_frames_stay_near_the_image(seed):
         assert low <= corner <= high, "all of the image, or a part of it alone"
 
 
-def test_a_transform_frames_all_modalities_alike():
-    config = TransformConfig(height=32, width=16, flip=0.0, pad=0, erase=0.0, degrade=DegradeConfig(zoom=1.0))
-    found = TrainTransform(config)({name: image() for name in ("rgb", "nir")}, np.random.default_rng(3))
-    assert torch.equal(found["rgb"], found["nir"])
+def test_what_is_in_front_hides_a_part_and_nothing_else():
+    x = image()
+    assert occlude(x, None, True) is x
+    for colour, tone in ((True, (250, 10, 40)), (False, (85, 85, 85))):
+        found = occlude(x, Occluder(0.25, 0.5, 0.5, 0.25, (250, 10, 40), (0.0, 0.0)), colour)
+        for c in range(3):
+            for y in range(32):
+                for k in range(16):
+                    hidden = 16 <= y < 24 and 4 <= k < 12
+                    assert int(found[c, y, k]) == (tone[c] if hidden else int(x[c, y, k]))
+    copied = occlude(x, Occluder(0.25, 0.5, 0.5, 0.25, None, (0.125, 0.0)), True)
+    assert torch.equal(copied[:, 16:24, 4:12], x[:, 4:12, :8])
+    assert torch.equal(x, image()), "the image that is given stays as it is"
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 2**32 - 1))
+def test_what_is_in_front_lies_within_the_image(seed):
+    found = draw_occluder(DegradeConfig(occlusion=1.0), np.random.default_rng(seed))
+    assert 0.05 <= found.height * found.width <= 0.4
+    for size, *corners in (
+        (found.height, found.top, found.source[0]),
+        (found.width, found.left, found.source[1]),
+    ):
+        assert size <= 1
+        assert all(0 <= corner <= 1 - size + 1e-12 for corner in corners)
+    assert draw_occluder(DegradeConfig(), np.random.default_rng(seed)) is None
+
+
+@pytest.mark.parametrize("name", ["zoom", "occlusion"])
+def test_a_transform_treats_all_modalities_alike(name):
+    degraded = DegradeConfig(**{name: 1.0})
+    config = TransformConfig(height=32, width=16, flip=0.0, pad=0, erase=0.0, degrade=degraded)
+    found = TrainTransform(config)({m: image() for m in ("nir", "tir")}, np.random.default_rng(3))
+    assert torch.equal(found["nir"], found["tir"])
     plain = TrainTransform(TransformConfig(height=32, width=16, flip=0.0, pad=0, erase=0.0))
-    assert not torch.equal(found["rgb"], plain({"rgb": image()}, np.random.default_rng(3))["rgb"])
+    assert not torch.equal(found["nir"], plain({"nir": image()}, np.random.default_rng(3))["nir"])
 
 
 @pytest.mark.parametrize("name", OPTIONS)

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import slimreid.data.images.values as images
+import slimreid.data.sample_reader as images
 from slimreid.config import TransformConfig
 from slimreid.data.augment.transforms import (
     Geometry,

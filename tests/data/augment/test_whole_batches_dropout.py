@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import slimreid.cli.commands.data_images as preview
+import slimreid.cli.commands.data.images as preview
 from slimreid.cli.app import main as slimreid
 from slimreid.config import TransformConfig
 from slimreid.data.augment.transforms import draw_dropout

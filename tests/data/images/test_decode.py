@@ -7,8 +7,7 @@ import pytest
 from PIL import Image
 
 from slimreid.data.images import decode
-from slimreid.data.images.decode import ImageInfo, image_info, read_image, read_images
-from slimreid.data.images.values import apply_window
+from slimreid.data.images.decode import ImageInfo, apply_window, image_info, read_image, read_images
 from slimreid.data.manifest import ImageRef
 from slimreid.errors import DataError
 

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 import slimreid.data.sample_reader as reader_module
 from slimreid.data.images.decode import read_image
 from slimreid.data.images.resize import resize
-from slimreid.data.images.values import normalise
 from slimreid.data.manifest import read_manifest, write_manifest
+from slimreid.data.sample_reader import normalise
 from slimreid.errors import ConfigError, DataError
 from slimreid.inference.features.data import open_data
 from slimreid.inference.features.extract import Extraction, extract_features

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from slimreid.gallery.gallery import Gallery
-from slimreid.inference.load import LoadedModel
+from slimreid.inference.loaded_model import LoadedModel
 from slimreid.serve.settings import state_folder
 from slimreid.serve.tokens import TokenFile
 from support.browser import open_chromium, watch

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 import slimreid
 from slimreid.config import Config, ModelConfig, OptimConfig
 from slimreid.errors import ConfigError, DataError, ModelError, TrainingError
-from slimreid.inference.model_file import read_model
+from slimreid.inference.trained_model import read_model
 from slimreid.runs.folder import RunFolder
 from slimreid.training.callbacks.base import StepReport
 from slimreid.training.callbacks.files import TensorBoardFiles

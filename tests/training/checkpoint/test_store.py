@@ -13,9 +13,9 @@ import slimreid
 from slimreid.config import Config
 from slimreid.data.loader import eval_loader
 from slimreid.errors import ModelError, TrainingError
-from slimreid.inference.load import LoadedModel
+from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.model_card import ModelCard
-from slimreid.inference.model_file import fingerprint, read_model, write_model
+from slimreid.inference.trained_model import fingerprint, read_model, write_model
 from slimreid.runs.folder import RunFolder
 from slimreid.runs.starts import Surroundings
 from slimreid.training.checkpoint import store as module

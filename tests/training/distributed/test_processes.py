@@ -19,7 +19,7 @@ from slimreid.training.learner import Learner
 from slimreid.training.loop import train
 from support.models import write_random_model
 from support.runs import make_config, read_metrics, write_set
-from support.two_process_driver import default_dtype, one_update
+from support.two_process_driver import RESUMED, default_dtype, one_update
 
 RELATIVE = 1e-6
 """Tolerance in float64 (the losses themselves are float32): of losses, and of every gradient tensor
@@ -54,6 +54,13 @@ SYNCED = {
         "loss.distill=relation",
         "loss.identity_weight=0",
         "loss.metric_weight=0",
+    ],
+    "averaged": [
+        "set_missing",
+        "train.teacher=average",
+        "optim.ema=0.9",
+        "model.reduction=in_backbone",
+        "loss.distill_weight=3",
     ],
     # With this seed the first batch has no tir, and the second, after which gradients are exchanged, nothing else.
     "dropped": [
@@ -200,10 +207,11 @@ def test_whole_run_in_two_processes(pair, tmp_path):
     assert len(list((folder / "run" / "tensorboard").iterdir())) == 1, "only the main process writes"
 
 
-def test_two_processes_go_on_exactly(pair):
+@pytest.mark.parametrize("run", RESUMED)
+def test_two_processes_go_on_exactly(pair, run):
     folder, _ = pair
     for name in ("model.safetensors", "metrics.jsonl", "checkpoints/epoch_0002/training.safetensors"):
-        assert (folder / "again" / name).read_bytes() == (folder / "whole" / name).read_bytes(), name
+        assert (folder / f"{run}_again" / name).read_bytes() == (folder / run / name).read_bytes(), name
 
 
 def test_a_lone_process_needs_no_messages():

@@ -10,7 +10,8 @@ from slimreid.cli.console import print_table, say
 from slimreid.cli.options.measuring import CompareOptions, ReportOptions
 from slimreid.errors import ConfigError
 from slimreid.files import check_writable
-from slimreid.inference.load import LoadedModel, load
+from slimreid.inference.load import load
+from slimreid.inference.loaded_model import LoadedModel
 from slimreid.progress import progress
 from slimreid.runs.comparison import Comparison, changed_options, compare_records, group_by_seed
 from slimreid.runs.measure import (

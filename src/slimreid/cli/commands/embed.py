@@ -8,8 +8,13 @@ from slimreid.cli.console import console, say, table
 from slimreid.cli.options.images import EmbedOptions
 from slimreid.extras import explain_missing
 from slimreid.files import check_writable
-from slimreid.inference.embed_dataset import embed_dataset, open_images
-from slimreid.inference.embedding_files import Embeddings, check_suffix, refuse_other_file, write_embeddings
+from slimreid.inference.embedding_sets.files import (
+    Embeddings,
+    check_suffix,
+    refuse_other_file,
+    write_embeddings,
+)
+from slimreid.inference.features.embed_dataset import embed_dataset, open_images
 from slimreid.inference.features.extract import Extraction
 from slimreid.inference.load import load
 from slimreid.modalities import canonical, parse_subset

@@ -19,16 +19,16 @@ from slimreid.evaluation.reports.evaluate import (
     evaluation_folder,
     read_evaluation,
 )
-from slimreid.evaluation.reports.records import dump
 from slimreid.evaluation.reports.thresholds import Threshold, thresholds_of
-from slimreid.evaluation.reports.writing import RANKS, facts, figures, sheets, write_evaluation
+from slimreid.evaluation.reports.writing import RANKS, dump, facts, figures, sheets, write_evaluation
 from slimreid.extras import explain_missing
 from slimreid.files import check_writable, write_text
-from slimreid.inference.embedding_sets.card import is_embedding_folder
+from slimreid.inference.embedding_sets.card import SET_CARD_NAME
 from slimreid.inference.features.data import open_data
 from slimreid.inference.features.extract import Extraction
-from slimreid.inference.kinds import Subset
-from slimreid.inference.load import LoadedModel, load
+from slimreid.inference.load import load
+from slimreid.inference.loaded_model import LoadedModel
+from slimreid.inference.similarity import Subset
 from slimreid.modalities import all_subsets, parse_subset
 
 MOST_COLUMNS = 13
@@ -37,7 +37,7 @@ MOST_COLUMNS = 13
 
 def evaluate(options: EvaluateOptions) -> None:
     """Evaluate retrieval with a trained model, on its own data or on other data."""
-    if is_embedding_folder(options.model):
+    if (options.model / SET_CARD_NAME).is_file():
         _evaluate_embeddings(options)
         return
     loaded = load(options.model, options.device)

@@ -17,13 +17,11 @@ from slimreid.config.recipes import is_config
 from slimreid.devices import choose_device
 from slimreid.errors import ConfigError
 from slimreid.files import check_writable, refuse_existing, write_text
-from slimreid.inference.exported_card import is_exported
 from slimreid.inference.exported_model import load_exported
-from slimreid.inference.shipped import resolve_model
-from slimreid.inference.trained_model import load_trained
+from slimreid.inference.load import load_trained, resolve_model
+from slimreid.inference.model_card import is_exported
 from slimreid.modalities import DEFAULT_MODALITIES
-from slimreid.models.build import build_model
-from slimreid.models.reid_model import ReIDModel
+from slimreid.models.reid_model import ReIDModel, build_model
 from slimreid.profiling.cost import summarise
 from slimreid.profiling.profile import Profile, profile_exported, profile_model
 from slimreid.progress import progress

@@ -11,14 +11,13 @@ from slimreid.config.model import DEFAULT_MODEL
 from slimreid.errors import ConfigError, ModelError
 from slimreid.extras import explain_missing
 from slimreid.files import check_writable
-from slimreid.inference.embed_dataset import embed_dataset
-from slimreid.inference.embedding_files import SUFFIX, read_embeddings
-from slimreid.inference.exported_card import CARD_NAME, is_exported, read_exported
-from slimreid.inference.load import load
-from slimreid.inference.model_card import MODEL_NAME, file_fingerprint
+from slimreid.inference.embedding_sets.files import SUFFIX, read_embeddings
+from slimreid.inference.exported_card import read_exported
+from slimreid.inference.features.embed_dataset import embed_dataset
+from slimreid.inference.load import load, shipped_models
+from slimreid.inference.model_card import CARD_NAME, MODEL_NAME, file_fingerprint, is_exported
 from slimreid.inference.search import Answer, open_gallery, open_queries
 from slimreid.inference.search import search as rank
-from slimreid.inference.shipped import shipped_models
 
 
 def search(options: SearchOptions) -> None:
@@ -26,7 +25,7 @@ def search(options: SearchOptions) -> None:
     if options.picture is not None:
         check_writable(options.picture)
         with explain_missing():
-            from slimreid.visual.ranks.search_sheet import draw_answers
+            from slimreid.visual.ranks.rank_sheet import draw_answers
     model = options.model or _find_model(options.in_)
     loaded = load(model, options.device, options.threads)
     queries = open_queries(loaded, options.images, options.modality, options.camera)

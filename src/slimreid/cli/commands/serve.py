@@ -18,8 +18,8 @@ from slimreid.times import show_time
 def serve(options: ServeOptions) -> None:
     """Serve a gallery until asked to stop."""
     with explain_missing():
-        from slimreid.serve.open import open_service
-        from slimreid.serve.server import Tls, run_server
+        from slimreid.serve.http.server import Tls, run_server
+        from slimreid.serve.service import open_service
     settings = _settings(options)
     tls = None
     if options.tls_cert is not None and options.tls_key is not None:

@@ -8,9 +8,9 @@ from slimreid.cli.console import say
 from slimreid.cli.options.images import ShowOptions
 from slimreid.errors import ConfigError
 from slimreid.inference.features.data import open_data
-from slimreid.inference.kinds import check_kind
-from slimreid.inference.load import LoadedModel, load
-from slimreid.inference.shipped import results_folder
+from slimreid.inference.load import load, results_folder
+from slimreid.inference.loaded_model import LoadedModel
+from slimreid.inference.similarity import check_kind
 from slimreid.inference.trained_model import TrainedModel
 from slimreid.visual.patches.sample_views import draw_sample, open_sample, part_of, rank_sample
 from slimreid.visual.style import LOOKS, save_picture

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from slimreid.cli.options import REQUIRED, Split, check_least
+from slimreid.cli.options import REQUIRED, Split
+from slimreid.config.values import check_least
 
 
 @dataclass(frozen=True)

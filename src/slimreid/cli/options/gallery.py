@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slimreid.cli.options import REQUIRED, Feature, Split, check_least, stands_for
+from slimreid.cli.options import REQUIRED, STANDS_FOR, Feature, Split
 from slimreid.cli.options.images import PICTURES
 from slimreid.config.model import DEFAULT_MODEL
+from slimreid.config.values import check_least
 from slimreid.errors import ConfigError
 
 
@@ -35,7 +36,7 @@ class ModelOptions(GalleryOptions):
 class ServerOptions:
     """Commands that work on a service, too."""
 
-    server: str | None = field(default=None, metadata=stands_for("gallery"))
+    server: str | None = field(default=None, metadata={STANDS_FOR: "gallery"})
     """In place of GALLERY: address of a service, http://HOST:PORT ('slimreid serve'); its token comes from
     the variable SLIMREID_TOKEN."""
 

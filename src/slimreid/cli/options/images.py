@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from slimreid.cli.options import REQUIRED, Cameras, Feature, Split, check_least
+from slimreid.cli.options import REQUIRED, Cameras, Feature, Split
 from slimreid.config.model import DEFAULT_MODEL
+from slimreid.config.values import check_least
 from slimreid.errors import ConfigError
 
 PICTURES = (".png", ".jpg", ".jpeg", ".html", ".htm")

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from slimreid.cli.options import Cameras, Feature, Protocol, check_least
+from slimreid.cli.options import Cameras, Feature, Protocol
 from slimreid.config import Config
+from slimreid.config.values import check_least
 from slimreid.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from slimreid.cli.options import check_least
+from slimreid.config.values import check_least
 from slimreid.errors import ConfigError
 
 

@@ -52,6 +52,50 @@ def reframe(image: Tensor, frame: Frame | None) -> Tensor:
     return resized(seen, (H, W))
 
 
+@dataclass(frozen=True)
+class Occluder:
+    """Something in front: a rectangle, and what is seen there; all places are shares of the image."""
+
+    height: float
+    width: float
+    top: float
+    left: float
+    colour: tuple[int, int, int] | None
+    """What it looks like; None = as the part of the image at `source`."""
+    source: tuple[float, float]
+
+
+def draw_occluder(config: DegradeConfig, rng: Rng) -> Occluder | None:
+    """Draw what hides a part of the sample, or None."""
+    if not _drawn(config.occlusion, rng):
+        return None
+    area = rng.uniform(0.05, 0.4)
+    height = math.exp(rng.uniform(math.log(area), 0.0))  # between the whole width and the whole height
+    width = area / height
+    top, left, down, right = rng.uniform(size=4) * (1 - np.array([height, width] * 2))
+    red, green, blue = (int(value) for value in rng.integers(0, 256, size=3))
+    colour = (red, green, blue) if rng.random() < 0.5 else None
+    return Occluder(height, width, float(top), float(left), colour, (float(down), float(right)))
+
+
+def occlude(image: Tensor, occluder: Occluder | None, colour: bool) -> Tensor:
+    """Hide a part of an image; without `colour` what hides it is grey."""
+    if occluder is None:
+        return image
+    _, H, W = image.shape
+    h, w = max(1, round(occluder.height * H)), max(1, round(occluder.width * W))
+    y, x = min(round(occluder.top * H), H - h), min(round(occluder.left * W), W - w)
+    if occluder.colour is None:
+        down, right = min(round(occluder.source[0] * H), H - h), min(round(occluder.source[1] * W), W - w)
+        part = image[:, down : down + h, right : right + w]
+    else:
+        tone = torch.tensor(occluder.colour, dtype=torch.uint8)[:, None, None]
+        part = tone if colour else to_grey(tone)
+    hidden = image.clone()
+    hidden[:, y : y + h, x : x + w] = part
+    return hidden
+
+
 def degrade(image: Tensor, config: DegradeConfig, rng: Rng, colour: bool) -> Tensor:
     """Degrade an image in the order of a camera: light, lens, sensor, recorder."""
     if colour and _drawn(config.grey, rng):

@@ -18,8 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slimreid.config import TransformConfig
-from slimreid.data.augment.degrade import degrade, draw_frame, reframe
-from slimreid.data.images.values import Pixels, normalise
+from slimreid.data.augment.degrade import degrade, draw_frame, draw_occluder, occlude, reframe
+from slimreid.data.images.decode import Pixels
+from slimreid.data.sample_reader import normalise
 from slimreid.modalities import describe
 
 Rng = np.random.Generator
@@ -121,7 +122,7 @@ class TrainTransform:
             stay = draw_dropout(stay, config, rng)
         geometry = draw_geometry(config, rng)
         rectangle = draw_rectangle(config, rng) if config.share_erase else None
-        frame = draw_frame(config.degrade, rng)
+        frame, occluder = draw_frame(config.degrade, rng), draw_occluder(config.degrade, rng)
         result = {}
         for name, image in images.items():
             if not config.share_geometry:
@@ -133,7 +134,8 @@ class TrainTransform:
             if config.colour_jitter and describe(name).colour:
                 image = jitter_colour(image, config.colour_jitter, rng)
             if config.degrade.any:
-                image = degrade(reframe(image, frame), config.degrade, rng, describe(name).colour)
+                image = occlude(reframe(image, frame), occluder, describe(name).colour)
+                image = degrade(image, config.degrade, rng, describe(name).colour)
             placed = apply_geometry(image, geometry, config.pad)
             x = torch.from_numpy(normalise(placed.numpy(), config.mean, config.std))
             if rectangle is not None:

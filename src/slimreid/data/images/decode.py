@@ -3,7 +3,12 @@
 Only regular files are read, and only as JPEG, PNG, TIFF, BMP or WebP, whatever their name says; size in
 bytes and in pixels is checked before anything is read or decoded. What comes out is an array of pixels
 or a `DataError` with the path. Orientation tags (EXIF) are not applied: all modalities of a sample must
-be stored upright. Values with more than 8 bits: see `slimreid.data.images.values`.
+be stored upright.
+
+Thermal cameras store 16 bits or floating point. A fixed window, `low high` from the manifest or the
+config, keeps absolute heat: the same temperature is the same grey in every image. Without one, the 1st
+and 99th percentile of each image become black and white, which shows the shapes but forgets the
+temperature.
 """
 
 from __future__ import annotations
@@ -22,10 +27,13 @@ import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from slimreid.data.images.values import Pixels, image_pixels, is_deep
 from slimreid.data.manifest import Box, ImageRef, Window
 from slimreid.errors import DataError, SlimReIDWarning
 from slimreid.files import open_regular
+
+Pixels = NDArray[np.uint8]
+ROBUST_PERCENTILES = (1.0, 99.0)
+_STRIPE = 1 << 20  # pixels mapped at once, so that large images need little memory beyond their own
 
 FORMATS = ("JPEG", "PNG", "TIFF", "BMP", "WEBP")
 """Formats that are opened, by Pillow's names; others could start programs or are not safe to decode."""
@@ -216,3 +224,40 @@ def _refuse_huge(width: int, height: int, most_pixels: int | None) -> None:
     most_pixels = most_pixels or MAX_PIXELS
     if width * height > most_pixels:
         raise ValueError(f"{width}×{height} pixels are more than the {most_pixels:,} allowed")
+
+
+def is_deep(mode: str) -> bool:
+    """Whether images of a Pillow mode hold more than 8 bits per value."""
+    return mode in ("I", "F") or mode.startswith("I;16")
+
+
+def image_pixels(image: Image.Image, window: Window | None = None) -> Pixels:
+    """A decoded image as (H, W, 3) uint8; deep values, and any with a window, are mapped to grey."""
+    deep = is_deep(image.mode)
+    if not deep and window is None:
+        return np.array(image.convert("RGB"))
+    values = np.asarray(image if deep else image.convert("L"), dtype=np.float32)
+    return np.repeat(apply_window(values, window)[..., None], 3, axis=-1)
+
+
+def apply_window(values: NDArray[np.float32], window: Window | None) -> Pixels:
+    """Map (H, W) values to 8 bits: `window` = (low, high) to (0, 255), or robust percentiles if None.
+
+    Raises `ValueError` for an image without finite values, or whose range is beyond 32-bit numbers.
+    """
+    finite = np.isfinite(values)
+    if not finite.any():
+        raise ValueError("no finite value in the image")
+    low, high = window or np.percentile(values[finite], ROBUST_PERCENTILES, overwrite_input=True)
+    grey = np.zeros(values.shape, np.uint8)
+    if high <= low:  # a constant image has no contrast to keep
+        return grey
+    if not high - low < np.finfo(np.float32).max:
+        raise ValueError(f"values from {low:g} to {high:g} are no picture; give a window")
+    rows = max(1, _STRIPE // values.shape[1])
+    for top in range(0, len(values), rows):
+        part = np.nan_to_num(values[top : top + rows], nan=low, posinf=high, neginf=low)
+        with np.errstate(over="ignore"):  # far outside the window is black or white all the same
+            scaled = (part - low) * (255.0 / (high - low))
+        grey[top : top + rows] = np.rint(scaled.clip(0, 255))
+    return grey

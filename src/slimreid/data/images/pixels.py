@@ -23,8 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from slimreid.data.images.decode import read_image
-from slimreid.data.images.values import Pixels, apply_window, image_pixels
+from slimreid.data.images.decode import Pixels, apply_window, image_pixels, read_image
 from slimreid.data.manifest import ImageRef, Window
 from slimreid.errors import DataError
 

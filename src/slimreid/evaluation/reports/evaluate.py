@@ -15,8 +15,13 @@ from slimreid.data.manifest import Protocol
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.labels import Ints
 from slimreid.evaluation.metrics.rerank import KReciprocal
-from slimreid.evaluation.query_gallery import SPLITS_OF, Part, Side, select_part, side_of
-from slimreid.evaluation.reports import records
+from slimreid.evaluation.query_gallery import (
+    SPLITS_OF,
+    Part,
+    Side,
+    select_part,
+    side_of,
+)
 from slimreid.evaluation.reports.feature_metrics import FeatureMetrics, Search, feature_metrics
 from slimreid.evaluation.reports.missing import MissingMatrix, missing_matrix
 from slimreid.evaluation.reports.thresholds import (
@@ -26,14 +31,13 @@ from slimreid.evaluation.reports.thresholds import (
     threshold_rates,
 )
 from slimreid.inference.adapt import refuse_fitted
-from slimreid.inference.exported_card import CARD_NAME
 from slimreid.inference.features.cache import evaluation_key
 from slimreid.inference.features.data import Cameras, ModelData, camera_numbers, describe_data, open_data
 from slimreid.inference.features.extract import Extraction, Features, extract_features
-from slimreid.inference.kinds import Subset, feature_kinds
+from slimreid.inference.load import results_folder, shipped_name
 from slimreid.inference.loaded_model import LoadedModel
-from slimreid.inference.model_card import CHOSEN_ON_TEST, MODEL_NAME
-from slimreid.inference.shipped import results_folder, shipped_name
+from slimreid.inference.model_card import CARD_NAME, CHOSEN_ON_TEST, MODEL_NAME
+from slimreid.inference.similarity import Subset, feature_kinds
 from slimreid.json_files import check_object, parse_json, shown
 from slimreid.modalities import all_subsets
 from slimreid.models.reid_model import BOTH
@@ -119,8 +123,8 @@ class Evaluation:
             "features": {kind: scores.to_dict() for kind, scores in self.features.items()},
             "missing": {kind: matrix.to_dict() for kind, matrix in self.missing.items()},
             "thresholds": [rates.to_dict() for rates in self.thresholds],
-            "query": records.side_to_dict(self.query),
-            "gallery": records.side_to_dict(self.gallery),
+            "query": self.query.to_dict(),
+            "gallery": self.gallery.to_dict(),
         }
 
 
@@ -164,11 +168,13 @@ def evaluate_model(
     data = data if isinstance(data, ModelData) else open_data(loaded, data)
     part, protocol = options.part, options.protocol or data.manifest.protocol
     data, rows = select_part(data, part)
-    refuse_fitted(loaded, data.manifest)
+    if loaded.adaptation is not None:
+        refuse_fitted(loaded.path, loaded.adaptation, data.manifest)
     key = evaluation_key(loaded, data, protocol, extraction.cameras, extraction.skip_broken)
     available = data.manifest.modalities
     subsets = all_subsets(available) if options.missing else [available]
-    named = needed_subsets(options.thresholds, available)
+    thresholds = options.thresholds
+    named = needed_subsets(thresholds, available) if thresholds else []
     found = extract_features(loaded, data, list(dict.fromkeys([*subsets, *named])), extraction)
     complete = found[available]
     query, gallery = (_rows_of(data, complete, split) for split in (SPLITS_OF[part][0], SPLITS_OF[part][-1]))
@@ -197,7 +203,7 @@ def evaluate_model(
         modalities=available,
         features=scores,
         missing=matrices,
-        thresholds=threshold_rates(found, available, search, similarities, options.thresholds),
+        thresholds=threshold_rates(found, available, search, similarities, thresholds) if thresholds else (),
         query=replace(side_of(data.manifest, query), rows=rows[query]),
         gallery=replace(side_of(data.manifest, gallery), rows=rows[gallery]),
         notes=tuple(_notes(loaded, data, part, extraction.cameras, complete)),
@@ -270,8 +276,8 @@ def _from_dict(values: Mapping[str, Any]) -> Evaluation:
         notes=tuple(values["notes"]),
         features={kind: FeatureMetrics.from_dict(scores) for kind, scores in values["features"].items()},
         missing={kind: MissingMatrix.from_dict(matrix) for kind, matrix in values["missing"].items()},
-        query=records.side_from_dict(values["query"]),
-        gallery=records.side_from_dict(values["gallery"]),
+        query=Side.from_dict(values["query"]),
+        gallery=Side.from_dict(values["gallery"]),
         thresholds=tuple(map(ThresholdRates.from_dict, values.get("thresholds", []))),
         adaptation=str(values.get("adaptation", "")),
         rerank=KReciprocal(**values["rerank"]) if values.get("rerank") else None,

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from slimreid.data.manifest import Protocol, Sample
-from slimreid.evaluation.metrics.bootstrap import Interval, bootstrap_map
-from slimreid.evaluation.metrics.camera_pairs import CameraPairs, PairMeasure
 from slimreid.evaluation.metrics.labels import Ints, Labels
 from slimreid.evaluation.metrics.rerank import KReciprocal, RerankedScores
-from slimreid.evaluation.metrics.result import RetrievalResult
-from slimreid.evaluation.metrics.retrieval import evaluate_scores
+from slimreid.evaluation.metrics.result import Interval, RetrievalResult, bootstrap_map, nullable
+from slimreid.evaluation.metrics.retrieval import CameraPairs, PairMeasure, evaluate_scores
 from slimreid.evaluation.metrics.roc import OperatingPoint, RocCurve
 from slimreid.evaluation.metrics.scores import SimilarityScores
 from slimreid.evaluation.query_gallery import retrieval_labels
-from slimreid.evaluation.reports import records
 from slimreid.inference.features.extract import Features
 from slimreid.inference.similarity import Prepared, Similarity
 
@@ -46,12 +43,12 @@ class FeatureMetrics:
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {
-            **records.result_to_dict(self.result),
-            "interval": records.interval_to_dict(self.interval),
+            **result_to_dict(self.result),
+            "interval": self.interval.to_dict(),
             "operating_points": [point.to_dict() for point in self.operating_points],
             "camera_pairs": self.camera_pairs.to_dict(),
-            "reranked": records.result_to_dict(self.reranked) if self.reranked else None,
-            "roc": records.roc_to_dict(self.result.roc) if self.result.roc else None,
+            "reranked": result_to_dict(self.reranked) if self.reranked else None,
+            "roc": roc_to_dict(self.result.roc) if self.result.roc else None,
         }
 
     @classmethod
@@ -59,10 +56,10 @@ class FeatureMetrics:
         """The figures that `to_dict` described."""
         roc, reranked = values["roc"], values["reranked"]
         return cls(
-            result=records.result_from_dict(values, records.roc_from_dict(roc) if roc else None),
-            interval=records.interval_from_dict(values["interval"]),
-            camera_pairs=records.pairs_from_dict(values["camera_pairs"]),
-            reranked=records.result_from_dict(reranked) if reranked else None,
+            result=result_from_dict(values, roc_from_dict(roc) if roc else None),
+            interval=Interval.from_dict(values["interval"]),
+            camera_pairs=pairs_from_dict(values["camera_pairs"]),
+            reranked=result_from_dict(reranked) if reranked else None,
         )
 
 
@@ -122,4 +119,71 @@ def feature_metrics(
         interval=bootstrap_map(result) if several else Interval(result.map, nan, nan, 0.95, 0),
         camera_pairs=pairs.result(),
         reranked=reranked,
+    )
+
+
+def result_to_dict(result: RetrievalResult) -> dict[str, Any]:
+    """Figures of a result, and all that belongs to single queries; the ROC is kept elsewhere."""
+    figures = replace(result, roc=None).to_dict()
+    figures["cmc_curve"] = result.cmc.tolist()
+    figures["queries"] = {
+        "identity": result.query_ids.tolist(),
+        "average_precision": nullable(result.average_precision),
+        "inverse_penalty": nullable(result.inverse_penalty),
+        "first_hit": result.first_hit.tolist(),
+        "matches": result.matches.tolist(),
+        "candidates": result.candidates.tolist(),
+        "top_index": result.top_index.tolist(),
+        "top_score": nullable(result.top_score.astype(np.float64).round(7)),
+        "top_is_match": result.top_is_match.astype(int).tolist(),
+    }
+    return figures
+
+
+def result_from_dict(values: Mapping[str, Any], roc: RocCurve | None = None) -> RetrievalResult:
+    """The result that `result_to_dict` described; raises `DataError` where it contradicts itself."""
+    queries = values["queries"]
+    shape = np.array(queries["top_index"], dtype=np.int64).reshape(len(queries["identity"]), -1)
+    return RetrievalResult(
+        protocol=values["protocol"],
+        query_ids=np.array(queries["identity"]),
+        average_precision=np.array(queries["average_precision"], dtype=np.float64),
+        inverse_penalty=np.array(queries["inverse_penalty"], dtype=np.float64),
+        first_hit=np.array(queries["first_hit"], dtype=np.int64),
+        matches=np.array(queries["matches"], dtype=np.int64),
+        candidates=np.array(queries["candidates"], dtype=np.int64),
+        cmc=np.array(values["cmc_curve"], dtype=np.float64),
+        top_index=shape,
+        top_score=np.array(queries["top_score"], dtype=np.float32).reshape(shape.shape),
+        top_is_match=np.array(queries["top_is_match"], dtype=np.bool_).reshape(shape.shape),
+        roc=roc,
+    )
+
+
+def roc_to_dict(roc: RocCurve) -> dict[str, Any]:
+    """Ready for JSON: the threshold that no pair reaches becomes None."""
+    values: dict[str, Any] = {name: getattr(roc, name) for name in RocCurve.__dataclass_fields__}
+    lists = {name: value.tolist() for name, value in values.items() if isinstance(value, np.ndarray)}
+    lists["thresholds"] = [value if np.isfinite(value) else None for value in lists["thresholds"]]
+    return {**values, **lists}
+
+
+def roc_from_dict(values: Mapping[str, Any]) -> RocCurve:
+    """The curve that `roc_to_dict` described."""
+    arrays: dict[str, Any] = {
+        name: np.array(values[name], dtype=np.float64) for name in ("false_rate", "true_rate", "edges")
+    }
+    arrays |= {name: np.array(values[name], dtype=np.int64) for name in ("true", "false")}
+    arrays |= {name: int(values[name]) for name in ("true_pairs", "false_pairs")}
+    thresholds = np.array([np.inf if value is None else value for value in values["thresholds"]])
+    return RocCurve(thresholds=thresholds, **arrays)
+
+
+def pairs_from_dict(values: Mapping[str, Any]) -> CameraPairs:
+    """The table that `CameraPairs.to_dict` described."""
+    return CameraPairs(
+        query_cameras=np.array(values["query_cameras"]),
+        gallery_cameras=np.array(values["gallery_cameras"]),
+        map=np.array(values["map"], dtype=np.float64),
+        queries=np.array(values["queries"], dtype=np.int64),
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from slimreid.evaluation.metrics.bootstrap import Interval
+from slimreid.evaluation.metrics.result import Interval
 
 NOTHING = "–"
 """Where there is no figure."""

@@ -12,14 +12,12 @@ from numpy.typing import NDArray
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.labels import Ints
 from slimreid.evaluation.metrics.ranking import has_matches
-from slimreid.evaluation.metrics.result import RetrievalResult
+from slimreid.evaluation.metrics.result import RetrievalResult, nullable
 from slimreid.evaluation.metrics.retrieval import evaluate_scores
 from slimreid.evaluation.metrics.scores import SimilarityScores
 from slimreid.evaluation.reports.feature_metrics import Search, prepare_present, prepare_rows
-from slimreid.evaluation.reports.records import nullable
 from slimreid.inference.features.extract import Features
-from slimreid.inference.kinds import Subset
-from slimreid.inference.similarity import Prepared, Similarity
+from slimreid.inference.similarity import Prepared, Similarity, Subset
 from slimreid.progress import progress
 
 Floats = NDArray[np.float64]

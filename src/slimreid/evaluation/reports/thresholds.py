@@ -18,8 +18,7 @@ from slimreid.evaluation.metrics.scores import SimilarityScores
 from slimreid.evaluation.reports.feature_metrics import FeatureMetrics, Search, prepare_present
 from slimreid.evaluation.reports.missing import THRESHOLD_RATE, MissingMatrix
 from slimreid.inference.features.extract import Features
-from slimreid.inference.kinds import Subset
-from slimreid.inference.similarity import Similarity
+from slimreid.inference.similarity import Similarity, Subset
 
 
 @dataclass(frozen=True)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from slimreid.evaluation.metrics.bootstrap import Interval
-from slimreid.evaluation.metrics.camera_pairs import CameraPairs
-from slimreid.evaluation.metrics.result import RetrievalResult
+from slimreid.evaluation.metrics.result import Interval, RetrievalResult
+from slimreid.evaluation.metrics.retrieval import CameraPairs
 from slimreid.evaluation.reports.evaluate import JSON_NAME, Evaluation
 from slimreid.evaluation.reports.formatting import NOTHING, escaped, markdown_table, points, points_range
 from slimreid.evaluation.reports.missing import Floats, MissingMatrix, MixedGallery
-from slimreid.evaluation.reports.records import dump
 from slimreid.evaluation.reports.thresholds import ThresholdRates
 from slimreid.files import csv_text, write_text
-from slimreid.inference.kinds import Subset
+from slimreid.inference.similarity import Subset
 from slimreid.modalities import subset_name
 
 CSV_NAME = "evaluation.csv"
@@ -272,3 +272,16 @@ def _long_matrix(kind: str, matrix: MissingMatrix, modalities: Sequence[str]) ->
         for name, value in asdict(matrix.mixed).items():
             if isinstance(value, float):
                 yield (kind, "missing", "mixed", "mixed", name, value)
+
+
+def dump(value: Any, indent: str = "") -> str:
+    """JSON with one key per line, but long rows of numbers and texts on one line each."""
+    inner = indent + "  "
+    if isinstance(value, Mapping) and value:
+        lines = [
+            f"{inner}{json.dumps(str(k), ensure_ascii=False)}: {dump(v, inner)}" for k, v in value.items()
+        ]
+        return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+    if isinstance(value, list) and any(isinstance(item, (list, Mapping)) for item in value):
+        return "[\n" + ",\n".join(f"{inner}{dump(item, inner)}" for item in value) + f"\n{indent}]"
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from slimreid.data.images.decode import read_image
-from slimreid.data.images.values import Pixels
+from slimreid.data.images.decode import Pixels, read_image
 from slimreid.data.manifest import ImageRef, Window
 
 THUMBNAIL = 96

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from slimreid.errors import DataError
 from slimreid.gallery.store.rows import ModelInfo, NewRow
-from slimreid.inference.embedding_sets.card import SetCard, is_embedding_folder, read_card
+from slimreid.inference.embedding_sets.card import SET_CARD_NAME, SetCard, read_card
 from slimreid.inference.embedding_sets.tables import (
     ROWS_FOLDER,
     feature_matrix,
@@ -42,7 +42,7 @@ class EmbeddedRows:
         Raises `DataError` for a folder that is damaged, or whose embedding has not been finished.
         """
         for folder in (path, path.parent, path.parent.parent):
-            if is_embedding_folder(folder):
+            if (folder / SET_CARD_NAME).is_file():
                 break
         else:
             return None
@@ -76,7 +76,7 @@ class EmbeddedRows:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """None."""
+        """None: a folder of embeddings has no settings of a gallery."""
         return {}
 
     def chunks(self, size: int) -> Iterator[list[NewRow]]:

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from slimreid.data.manifest import ImageRef
 from slimreid.inference.similarity import Similarity
 
+FORGOTTEN = "[forgotten]"
+"""What stands in the log for names and paths that were erased."""
+
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
@@ -218,3 +221,16 @@ def files_from_json(text: str) -> dict[str, ImageRef]:
         name: ImageRef(path, tuple(box) if box else None, tuple(window) if window else None)
         for name, (path, box, window) in json.loads(text).items()
     }
+
+
+def without_words(value: Any, words: set[str]) -> Any:
+    """JSON in which every text that is one of the words, or a path with one as a part, is replaced."""
+    if isinstance(value, dict):
+        return {key: without_words(inner, words) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [without_words(inner, words) for inner in value]
+    if isinstance(value, str) and (
+        value in words or not words.isdisjoint(value.replace("\\", "/").split("/"))
+    ):
+        return FORGOTTEN
+    return value

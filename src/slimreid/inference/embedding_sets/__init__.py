@@ -1,1 +1,1 @@
-"""Folders of embeddings in Parquet: the card of a folder, and the tables of its rows."""
+"""Embeddings on disk: one file, or a folder in Parquet with its card and the tables of its rows."""

@@ -18,7 +18,8 @@ from slimreid.files import open_regular, write_text
 from slimreid.inference.similarity import Similarity
 from slimreid.json_files import Kinds, check_object, parse_json
 
-CARD_NAME = "embeddings.json"
+SET_CARD_NAME = "embeddings.json"
+"""A folder with this file is one of embeddings in Parquet."""
 FORMAT = 2
 _MOST_BYTES = 2**24
 _FREE = ("model", "manifest", "slimreid")
@@ -61,17 +62,12 @@ def write_card(folder: Path, card: SetCard) -> None:
     """Write the card of a folder, with a checksum over itself."""
     values = _values(card)
     values["checksum"] = _checksum(values)
-    write_text(folder / CARD_NAME, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
-
-
-def is_embedding_folder(path: Path) -> bool:
-    """Whether a path is a folder of embeddings in Parquet."""
-    return (path / CARD_NAME).is_file()
+    write_text(folder / SET_CARD_NAME, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_card(folder: Path) -> SetCard:
     """The card of a folder of embeddings; raises `DataError` if there is none or it is damaged."""
-    path = folder / CARD_NAME
+    path = folder / SET_CARD_NAME
     try:
         with open_regular(path, _MOST_BYTES) as file:
             values = check_object(parse_json(file.read()), _KINDS)

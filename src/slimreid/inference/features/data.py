@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from slimreid.config import Config
-from slimreid.data.label_encoder import LabelEncoder
-from slimreid.data.manifest import MANIFEST_NAME, Manifest, find_manifest, read_manifest
+from slimreid.data.manifest import MANIFEST_NAME, LabelEncoder, Manifest, find_manifest, read_manifest
 from slimreid.errors import ConfigError, DataError
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.modalities import find_modality

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from slimreid.config.model import BOTH
 from slimreid.data.manifest import Manifest, Sample
 from slimreid.data.sample_reader import BatchReader
-from slimreid.data.splits import files_of
 from slimreid.errors import SlimReIDWarning
 from slimreid.inference.features.cache import FeatureCache, Stored, features_key
 from slimreid.inference.features.data import Cameras, ModelData, camera_numbers, eval_config
-from slimreid.inference.kinds import Floats, Subset, check_kind, join_branches, memory_explained
 from slimreid.inference.loaded_model import LoadedModel
+from slimreid.inference.similarity import Floats, Subset, check_kind, join_branches, memory_explained
 from slimreid.progress import progress
 
 Ints = NDArray[np.int64]
@@ -129,7 +128,7 @@ def _different(manifest: Manifest) -> tuple[Manifest, Ints]:
     unique: list[Sample] = []
     inverse = []
     for sample in manifest.samples:
-        at = number.setdefault((files_of(sample), sample.camera), len(unique))
+        at = number.setdefault((sample.files_key, sample.camera), len(unique))
         if at == len(unique):
             unique.append(sample)
         inverse.append(at)

@@ -19,8 +19,8 @@ from slimreid.files import atomic_write, write_text
 from slimreid.json_files import check_object, parse_json
 from slimreid.serve.decoding.messages import pack, unpack
 from slimreid.serve.enrolment import Labelled
+from slimreid.serve.http.uploads import Upload
 from slimreid.serve.schemas import Labels
-from slimreid.serve.uploads import Upload
 
 _STATE = "job.json"
 _PART = re.compile(r"part-([0-9]{6})\.bin")

@@ -13,11 +13,11 @@ from fastapi.responses import StreamingResponse
 from slimreid.errors import DataError
 from slimreid.serve import schemas
 from slimreid.serve.enrolment import Labelled, enrol_samples
+from slimreid.serve.http.uploads import Sent, read_upload
 from slimreid.serve.jobs.files import JobState
 from slimreid.serve.jobs.runner import Jobs, new_state
 from slimreid.serve.routes.common import AnyJobs, AnyService, Editor, Viewer, images_body
 from slimreid.serve.service import Service
-from slimreid.serve.uploads import Sent, read_upload
 
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{16}$")]
 _LOOK = 0.1

@@ -19,7 +19,7 @@ from slimreid.gallery.store import rows as stored
 from slimreid.serve import schemas
 from slimreid.serve.errors import NotFoundError
 from slimreid.serve.jobs.runner import new_state
-from slimreid.serve.larger import larger_picture
+from slimreid.serve.kept_images import larger_picture
 from slimreid.serve.routes.common import Admin, AnyJobs, AnyService, Viewer
 from slimreid.serve.routes.enrolling import show_job
 from slimreid.serve.service import Service

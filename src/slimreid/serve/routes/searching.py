@@ -16,11 +16,10 @@ from slimreid.gallery.store.rows import Filter
 from slimreid.inference.similarity import Similarity
 from slimreid.modalities import subset_name
 from slimreid.serve import schemas
-from slimreid.serve.patches import kept_patches
+from slimreid.serve.http.uploads import Sent, read_upload
 from slimreid.serve.routes.common import AnyService, Viewer, images_body
 from slimreid.serve.service import Seen, Service
-from slimreid.serve.uploads import Sent, read_upload
-from slimreid.serve.views import read_filter, show_answer, show_matches, show_sample
+from slimreid.serve.views import kept_patches, read_filter, show_answer, show_matches, show_sample
 
 
 def search_routes(modalities: Sequence[str]) -> APIRouter:

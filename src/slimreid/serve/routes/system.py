@@ -13,10 +13,9 @@ from slimreid import __version__
 from slimreid.serve import schemas
 from slimreid.serve.access import COOKIE, SESSION_SECONDS, Who
 from slimreid.serve.errors import BusyError
-from slimreid.serve.patches import can_show_patches
 from slimreid.serve.routes.common import AnyJobs, AnyService, Viewer
 from slimreid.serve.service import Service
-from slimreid.serve.views import calibration_state
+from slimreid.serve.views import calibration_state, can_show_patches
 
 router = APIRouter(tags=["service"])
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"

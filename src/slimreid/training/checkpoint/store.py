@@ -28,7 +28,7 @@ from safetensors.torch import load, save
 from slimreid.errors import ModelError, TrainingError
 from slimreid.files import atomic_write, write_text
 from slimreid.inference.model_card import MODEL_NAME, ModelCard
-from slimreid.inference.model_file import read_model, write_model
+from slimreid.inference.trained_model import read_model, write_model
 from slimreid.json_files import check_object, parse_json
 from slimreid.runs.folder import RunFolder
 from slimreid.training.checkpoint.state import STATE_NAME, Checkpoint, RunState, read_state, state_text

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from slimreid.errors import DataError
-from slimreid.evaluation.metrics.camera_pairs import CameraPairs
+from slimreid.evaluation.metrics.retrieval import CameraPairs
 from slimreid.evaluation.reports.formatting import points
 from slimreid.evaluation.reports.missing import DRAWS
 from slimreid.evaluation.reports.writing import chance_text, threshold_text

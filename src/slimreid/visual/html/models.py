@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slimreid.errors import DataError
-from slimreid.evaluation.metrics.bootstrap import PairedDifference, paired_bootstrap
+from slimreid.evaluation.metrics.result import PairedDifference, paired_bootstrap
 from slimreid.evaluation.reports.formatting import interval_points, points, signed_interval, signed_points
 from slimreid.evaluation.reports.writing import RANKS
 from slimreid.inference.model_card import CHOSEN_ON_TEST

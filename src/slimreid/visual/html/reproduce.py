@@ -15,7 +15,7 @@ from slimreid.data.synthetic.generate import DESCRIPTION, VAL_IDENTITIES
 from slimreid.data.synthetic.options import SynthOptions
 from slimreid.errors import SlimReIDError
 from slimreid.evaluation.metrics.rerank import KReciprocal
-from slimreid.inference.kinds import feature_kinds
+from slimreid.inference.similarity import feature_kinds
 from slimreid.runs.folder import RunFolder
 from slimreid.runs.reproduce import MANIFEST, shown_path, train_words
 from slimreid.visual.html.parts import Section, render
@@ -74,7 +74,7 @@ class Trained:
     @property
     def sources(self) -> dict[str, Path]:
         """Option -> folder of the run that this one began from or follows."""
-        given = {"init_from": self.config.train.init_from, "teacher": self.config.train.teacher}
+        given = {"init_from": self.config.train.init_from, "teacher": self.config.train.teacher_model}
         return {f"train.{name}": _folder(Path(path)) for name, path in given.items() if path}
 
 

@@ -20,7 +20,8 @@ from slimreid.evaluation.reports.evaluate import (
 from slimreid.evaluation.reports.feature_metrics import FeatureMetrics
 from slimreid.inference.features.data import ModelData, open_data
 from slimreid.inference.features.extract import Extraction, extract_features
-from slimreid.inference.trained_model import TrainedModel, load_trained
+from slimreid.inference.load import load_trained
+from slimreid.inference.trained_model import TrainedModel
 from slimreid.profiling.cost import ModelSummary, summarise
 from slimreid.runs.folder import RunFolder
 from slimreid.runs.measure import fresh_evaluation

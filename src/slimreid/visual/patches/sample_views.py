@@ -13,10 +13,9 @@ from PIL import Image
 
 from slimreid.config.model import BOTH
 from slimreid.data.batches import ModalBatch
-from slimreid.data.image_batch import ImageBatch, join_samples
 from slimreid.data.lookup import find_sample
 from slimreid.data.manifest import SPLITS, Sample
-from slimreid.data.sample_reader import SampleReader
+from slimreid.data.sample_reader import ImageBatch, SampleReader, join_samples
 from slimreid.devices import autocast
 from slimreid.errors import ConfigError, DataError, ModelError, SlimReIDWarning
 from slimreid.evaluation.metrics.ranking import PositiveIndex
@@ -27,8 +26,8 @@ from slimreid.evaluation.reports.evaluate import evaluation_folder
 from slimreid.evaluation.reports.feature_metrics import prepare_rows
 from slimreid.inference.features.data import ModelData, camera_numbers, eval_config
 from slimreid.inference.features.extract import Extraction, extract_features
-from slimreid.inference.kinds import Floats, check_kind, join_branches
 from slimreid.inference.loaded_model import LoadedModel
+from slimreid.inference.similarity import Floats, check_kind, join_branches
 from slimreid.inference.trained_model import TrainedModel
 from slimreid.modalities import parse_subset
 from slimreid.models.reid_model import ReIDOutput

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from slimreid.evaluation.metrics.bootstrap import Interval
+from slimreid.evaluation.metrics.result import Interval
 from slimreid.visual.style import LIGHT, Look, check_names, legend_name, marker, new_axes
 
 

@@ -17,7 +17,7 @@ from slimreid.gallery.enrolment.sources import Labels, open_source
 from slimreid.gallery.gallery import Gallery
 from slimreid.gallery.identification import Identification
 from slimreid.gallery.queries import Query
-from slimreid.inference.load import LoadedModel
+from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.search import open_queries
 from slimreid.times import show_time
 

@@ -11,7 +11,8 @@ from slimreid.config.model import DEFAULT_MODEL
 from slimreid.gallery.concerns import Concern
 from slimreid.gallery.gallery import Gallery
 from slimreid.gallery.store.rows import Filter
-from slimreid.inference.load import LoadedModel, load
+from slimreid.inference.load import load
+from slimreid.inference.loaded_model import LoadedModel
 from slimreid.modalities import parse_subset
 from slimreid.times import parse_time
 

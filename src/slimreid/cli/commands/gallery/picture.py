@@ -19,7 +19,7 @@ from slimreid.gallery.gallery import Gallery
 from slimreid.gallery.queries import Query
 from slimreid.gallery.store.rows import Row
 from slimreid.inference.features.data import ModelData
-from slimreid.inference.load import LoadedModel
+from slimreid.inference.loaded_model import LoadedModel
 from slimreid.visual.datasets.contact_sheet import ContactRow
 from slimreid.visual.datasets.views import save_sheet
 from slimreid.visual.patches.kept_patches import dim_dropped

@@ -17,7 +17,6 @@ from slimreid.gallery.store.milvus import searching
 from slimreid.gallery.store.milvus.collections import AT_ONCE, Collections
 from slimreid.gallery.store.milvus.lines import FIELDS, condition, to_row
 from slimreid.gallery.store.milvus.writing import Writer
-from slimreid.gallery.store.redaction import without_words
 from slimreid.gallery.store.rows import (
     Change,
     Filter,
@@ -27,6 +26,7 @@ from slimreid.gallery.store.rows import (
     LogEntry,
     ModelInfo,
     Row,
+    without_words,
 )
 from slimreid.inference.similarity import Prepared, Similarity
 

@@ -11,8 +11,7 @@ import sqlite3
 import time
 
 from slimreid.gallery.errors import GalleryBusyError
-from slimreid.gallery.store.redaction import without_words
-from slimreid.gallery.store.rows import Change
+from slimreid.gallery.store.rows import Change, without_words
 from slimreid.gallery.store.sqlite.changes import new_revision, write_entry
 from slimreid.gallery.store.sqlite.connection import WAIT
 from slimreid.gallery.store.sqlite.indexing import IndexReader

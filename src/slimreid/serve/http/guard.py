@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from slimreid.errors import SlimReIDError
 from slimreid.serve.access import Who, require_role
 from slimreid.serve.errors import BusyError, NotAllowedError, NotLoggedInError, TooLargeError, TooSlowError
-from slimreid.serve.problems import error_problem, status_problem
+from slimreid.serve.http.problems import error_problem, status_problem
 from slimreid.serve.service import Service
 
 logger = logging.getLogger("slimreid.serve")

@@ -16,14 +16,14 @@ from starlette.staticfiles import StaticFiles
 
 from slimreid import __version__
 from slimreid.errors import SlimReIDError
-from slimreid.serve.guard import Guard
+from slimreid.serve.http.guard import Guard
+from slimreid.serve.http.problems import error_problem, status_problem
 from slimreid.serve.jobs.runner import Jobs
-from slimreid.serve.problems import error_problem, status_problem
 from slimreid.serve.routes import editing, enrolling, rows, searching, system
 from slimreid.serve.routes.common import PROBLEMS
 from slimreid.serve.service import Service
 
-PAGE = Path(__file__).parent / "page"
+PAGE = Path(__file__).parents[1] / "page"
 _MOST_ERRORS = 20
 _ABOUT = """Who is this? Search, identify and enrol people or vehicles, in any subset of modalities.
 

@@ -6,16 +6,17 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from compact import SMALL_WEIGHTS_NAME, compact, compact_graph, round_weights
 
 from slimreid.errors import ModelError
-from slimreid.exporting.compact import SMALL_WEIGHTS_NAME, compact, compact_graph, round_weights
 from slimreid.exporting.export import export
 from slimreid.exporting.samples import noise_samples
 from slimreid.exporting.shared_weights import WEIGHTS_NAME
-from slimreid.inference.exported_card import CARD_NAME, INT8_CARD_NAME, read_exported
-from slimreid.inference.model_file import write_model
+from slimreid.inference.exported_card import read_exported
+from slimreid.inference.load import load_trained
+from slimreid.inference.model_card import CARD_NAME, INT8_CARD_NAME
 from slimreid.inference.onnx_engine import OnnxEngine
-from slimreid.inference.trained_model import load_trained
+from slimreid.inference.trained_model import write_model
 from support.models import write_random_model
 
 SLIM = ("model.reduction=in_backbone", "model.in_backbone.schedule=[[0.5,0.4]]")

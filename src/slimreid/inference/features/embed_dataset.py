@@ -11,11 +11,11 @@ from slimreid.data.importing.unlabelled_folder import open_folder
 from slimreid.data.manifest import MANIFEST_NAME, Split
 from slimreid.errors import ConfigError, DataError
 from slimreid.files import IMAGE_SUFFIXES, require_utf8
-from slimreid.inference.embedding_files import Embeddings
+from slimreid.inference.embedding_sets.files import Embeddings
 from slimreid.inference.features.data import ModelData, camera_numbers, describe_data, open_data
 from slimreid.inference.features.extract import Extraction, extract_features
-from slimreid.inference.kinds import check_finite, check_kind
 from slimreid.inference.loaded_model import LoadedModel
+from slimreid.inference.similarity import check_finite, check_kind
 
 
 def open_images(

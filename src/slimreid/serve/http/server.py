@@ -18,7 +18,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from slimreid.errors import ConfigError
-from slimreid.serve.app import create_app
+from slimreid.serve.http.app import create_app
 from slimreid.serve.service import Service
 
 logger = logging.getLogger("slimreid.serve")

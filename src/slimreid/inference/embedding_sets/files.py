@@ -15,9 +15,8 @@ from safetensors.numpy import save
 from slimreid import __version__
 from slimreid.errors import ConfigError, DataError
 from slimreid.files import refuse_existing, write_new
-from slimreid.inference.kinds import Floats
 from slimreid.inference.model_card import checksum
-from slimreid.inference.similarity import Similarity
+from slimreid.inference.similarity import Floats, Similarity
 
 FORMAT = 3
 SUFFIX = ".safetensors"

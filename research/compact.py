@@ -21,13 +21,8 @@ from torch import Tensor
 from slimreid.errors import ModelError
 from slimreid.exporting.shared_weights import read_graph, write_graphs
 from slimreid.files import file_digest, new_folder
-from slimreid.inference.exported_card import (
-    CARD_NAME,
-    INT8_CARD_NAME,
-    ExportedCard,
-    read_exported,
-    write_exported,
-)
+from slimreid.inference.exported_card import ExportedCard, read_exported, write_exported
+from slimreid.inference.model_card import CARD_NAME, INT8_CARD_NAME
 
 LEAST_NUMBERS = 64
 """Smaller weights stay as they are."""

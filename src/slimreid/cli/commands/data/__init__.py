@@ -1,0 +1,1 @@
+"""`slimreid data ...`: tables of images, and the images themselves."""

@@ -1,0 +1,1 @@
+"""The HTTP side of the service: routes put together, requests checked and limited, errors as problems."""
