@@ -3,9 +3,11 @@
     python benchmarks/workers.py                                   # people-tiny; 2 and 4 processes
     python benchmarks/workers.py exported --workers 8 --rounds 3
 
-All processes of all ways are started first and sleep until it is their turn; a way's time is that until each
-of its processes has made its calls. Ways take turns, ratios are medians of the ratios within a round. Memory
-is the proportional set size (Linux) of a process beyond that before it opened the model.
+All processes of all ways are started first and sleep until it is their turn. Ways take turns, ratios are
+medians of the ratios within a round. Two figures: samples per second of the clock, until each process of a
+way has made its calls, which means something on a machine that is idle otherwise; and processor time per
+sample, which other programs disturb less. Memory is the proportional set size (Linux) of a process beyond
+that before it opened the model.
 """
 
 from __future__ import annotations
@@ -15,8 +17,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from functools import partial
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,16 @@ from slimreid.files import write_text
 from slimreid.inference.exported_model import ExportedModel
 from slimreid.inference.load import load
 from slimreid.inference.threads import THREADS, WORKERS, usable_cores
-from slimreid.profiling.latency import measure_interleaved, median_ratios, medians
+from slimreid.profiling.latency import median_ratios, medians
 from slimreid.progress import progress
 
 ONE, DEFAULT, ALL, SPINNING = "one thread", "default", "all cores", "all cores, spinning"
 CALLS = """
-import sys
+import sys, time
 import numpy as np
+import onnxruntime
 from slimreid.inference import onnx_engine
+onnxruntime.set_default_logger_severity(3)  # it tells that an option is set again
 folder, batch, spinning = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 options = onnx_engine.session_options
 def changed(*given):
@@ -47,9 +50,10 @@ images = {name: np.zeros((batch, 3, *size), np.float32) for name in engine.card.
 engine.features(images)
 print(engine.threads, flush=True)
 for line in sys.stdin:
+    start = time.process_time()
     for _ in range(int(line)):
         engine.features(images)
-    print("done", flush=True)
+    print(time.process_time() - start, flush=True)
 """
 MEMORY = """
 import json, re, sys
@@ -95,13 +99,13 @@ class Pool:
             raise SystemExit("a process ended early")
         return found
 
-    def work(self, calls: int) -> None:
-        """Let each process make so many calls, and wait for all."""
+    def work(self, calls: int) -> float:
+        """Let each process make so many calls, and wait for all; seconds of processor time of all."""
         for child in self.children:
             assert child.stdin is not None
             child.stdin.write(f"{calls}\n")
             child.stdin.flush()
-        self._answers()
+        return sum(map(float, self._answers()))
 
     def close(self) -> None:
         """End the processes."""
@@ -115,23 +119,28 @@ def measure_threads(model: Path, workers: int, args: argparse.Namespace) -> list
     try:
         for way in (ONE, DEFAULT, ALL, SPINNING):
             pools[way] = Pool(model, args.batch, workers, way)
-        cases: Mapping[str, Callable[[], object]] = {
-            way: partial(pool.work, args.calls) for way, pool in pools.items()
-        }
-        seconds = measure_interleaved(
-            cases, args.rounds, rounds=lambda rounds: progress(rounds, f"{workers} processes")
-        )
+        clock: dict[str, list[float]] = {way: [] for way in pools}
+        cost: dict[str, list[float]] = {way: [] for way in pools}
+        for _ in progress(range(args.rounds), f"{workers} processes"):
+            for way, pool in pools.items():
+                start = time.perf_counter()
+                cost[way].append(pool.work(args.calls))
+                clock[way].append(time.perf_counter() - start)
     finally:
         for pool in pools.values():
             pool.close()
-    middle, ratios = medians(seconds), median_ratios(seconds, ONE)
+    samples = workers * args.calls * args.batch
+    middle, middle_cost = medians(clock), medians(cost)
+    ratios, cost_ratios = median_ratios(clock, ONE), median_ratios(cost, ONE)
     return [
         {
             "workers": workers,
             "way": way,
             "threads": pools[way].threads,
-            "samples_per_second": workers * args.calls * args.batch / middle[way],
+            "samples_per_second": samples / middle[way],
             "ratio": ratios[way],
+            "processor_ms": 1000 * middle_cost[way] / samples,
+            "processor_ratio": 1 / cost_ratios[way],
         }
         for way in pools
     ]
@@ -171,13 +180,22 @@ def main(arguments: list[str] | None = None) -> int:
             row["threads"],
             f"{row['samples_per_second']:.1f}",
             f"{row['ratio']:.2f}×",
+            f"{row['processor_ms']:.1f}",
+            f"{row['processor_ratio']:.2f}×",
         )
         for row in rows
     ]
     title = f"{args.model}, {loaded.exported.precision}, batch {args.batch}, {usable_cores()} cores"
-    console.print(
-        table(["processes", "threads of each", "number", "samples/s", "to one thread"], cells, title)
-    )
+    head = [
+        "processes",
+        "threads of each",
+        "number",
+        "samples/s",
+        "to one",
+        "ms of processor",
+        "to one thread",
+    ]
+    console.print(table(head, cells, title))
     lines = [(way, f"{found[0]:.0f}", f"{found[-1]:.0f}") for way, found in memory.items()]
     head = ["weights", "MB, one graph", "MB, all graphs"]
     console.print(table(head, lines, f"memory; the file of weights has {weights:.0f} MB"))
