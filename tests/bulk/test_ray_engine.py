@@ -1,5 +1,6 @@
 """Ray itself, on the loopback: rows are those of one process, whatever is killed on the way."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 import slimreid
+from slimreid.bulk import room
 from slimreid.bulk.pool import Pool
 from slimreid.bulk.ray_engine import check_version, connected
 from slimreid.errors import ConfigError, DataError
@@ -118,12 +120,13 @@ def test_a_killed_actor_and_a_killed_machine_leave_every_row_once(work, cluster,
 
 
 def test_a_killed_driver_goes_on_where_it_was(work, cluster, tmp_path):
-    """A Ray of its own dies with the first driver; the second uses the cluster."""
+    """A Ray of its own dies with the first driver; the second uses the cluster, by its address."""
     model, manifest, expected = work
     out = tmp_path / "out"
-    words = ["embed", str(manifest), "--model", str(model), "--out", str(out), "--engine", "ray"]
+    words = [sys.executable, "-m", "slimreid", "embed", str(manifest), "--model", str(model)]
+    words += ["--out", str(out), "--engine", "ray", "--actors", "2"]
     driver = subprocess.Popen(
-        [sys.executable, "-m", "slimreid", *words, "--actors", "2"],
+        words,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -133,9 +136,32 @@ def test_a_killed_driver_goes_on_where_it_was(work, cluster, tmp_path):
     _, text = driver.communicate()
     done = len(parquet_files(out / "rows"))
     assert 2 <= done < 19, text
-    summary = slimreid.embed_dataset(manifest, model, out, engine="ray", pool=Pool(actors=2))
-    assert 0 < summary.new_rows < len(expected)
+    again = subprocess.run(
+        [*words, "--address", cluster[0].address, "--json"], capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 0, again.stderr
+    summary = json.loads(again.stdout)
+    assert 0 < summary["new_rows"] < len(expected)
+    assert summary["statuses"] == {"ok": len(expected) - 1, "unreadable": 1}
     assert_same_rows(read_rows(out), expected)
+
+
+def test_a_pool_that_loses_its_machine_is_stopped_by_name(work, cluster, tmp_path, monkeypatch):
+    """Four actors on the four CPUs that are left would leave none to read and write."""
+    model, manifest, _ = work
+    made, _ = cluster
+    monkeypatch.setattr(room, "PATIENCE", 2.0)
+    node = made.add_node(node_ip_address=HOME, object_store_memory=2**27, include_dashboard=False, num_cpus=2)
+
+    def kill():
+        wait_for_files(tmp_path / "out", 1)
+        made.remove_node(node, allow_graceful=False)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(ConfigError, match=r"a machine was lost: 4 actors.*what is done is kept"):
+        slimreid.embed_dataset(manifest, model, tmp_path / "out", engine="ray", pool=Pool(actors=4))
+    killer.join()
 
 
 def test_pools_and_models_that_cannot_be_used_are_named(work, cluster, tmp_path):

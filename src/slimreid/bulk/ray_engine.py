@@ -17,6 +17,7 @@ from ray.data.checkpoint import CheckpointConfig
 
 from slimreid.bulk.embedder import Embedding, RowEmbedder
 from slimreid.bulk.pool import SPARE_CPUS, Pool, Resources, place
+from slimreid.bulk.room import room_kept, wait_for_room
 from slimreid.errors import ConfigError, DataError, SlimReIDError
 from slimreid.inference.embedding_sets.tables import IMAGE_ROWS, parquet_files
 
@@ -35,7 +36,8 @@ def embed_with_ray(images: Path, rows: Path, checkpoint: Path, embedding: Embedd
     check_version(ray.__version__)
     with connected(pool):
         actors = place(pool, machines())
-        with _explained():
+        wait_for_room(pool, actors, ray.available_resources)
+        with _explained(), room_kept(pool, actors, machines):
             _run(images, rows, checkpoint, embedding, pool, actors)
 
 
