@@ -1,6 +1,7 @@
 """Pools of actors: how many fit, and which cannot be placed, at the start or later."""
 
 import time
+from itertools import count, repeat
 
 import pytest
 
@@ -68,19 +69,23 @@ def test_other_work_may_end_in_time():
     assert next(free, None) is None, "it looked twice"
 
 
-def test_a_pool_that_lost_its_machine_is_stopped_by_name(monkeypatch):
-    monkeypatch.setattr(room, "PATIENCE", 1.0)
+def test_a_pool_that_lost_its_machine_is_stopped_by_name_once_nothing_appears(monkeypatch):
+    monkeypatch.setattr(room, "STANDSTILL", 1.0)
     with (
         pytest.raises(ConfigError, match="a machine was lost: 4 actors of 1 CPU each cannot be placed"),
-        room_kept(Pool(), 4, lambda: [{"CPU": 4.0}]),
+        room_kept(Pool(), 4, lambda: [{"CPU": 4.0}], lambda: 7),
     ):
         time.sleep(60)
 
 
-def test_a_machine_that_comes_back_and_an_interrupt_are_no_loss(monkeypatch):
-    monkeypatch.setattr(room, "PATIENCE", 0.6)
-    there = iter([[LARGE], [SMALL], [LARGE], [SMALL]])
-    with room_kept(Pool(), 4, lambda: next(there, [LARGE])):
-        time.sleep(2.5)
-    with pytest.raises(KeyboardInterrupt), room_kept(Pool(), 4, lambda: [LARGE]):
+@pytest.mark.parametrize("machines", [[SMALL], [LARGE]])
+def test_a_pool_that_goes_on_or_has_its_machines_is_left_alone(monkeypatch, machines):
+    monkeypatch.setattr(room, "STANDSTILL", 0.5)
+    files = count() if machines == [SMALL] else repeat(7)
+    with room_kept(Pool(), 4, lambda: machines, lambda: next(files)):
+        time.sleep(2)
+
+
+def test_an_interrupt_stays_one():
+    with pytest.raises(KeyboardInterrupt), room_kept(Pool(), 4, lambda: [SMALL], lambda: 7):
         raise KeyboardInterrupt

@@ -14,6 +14,7 @@ from typing import Any
 import ray
 from ray.data import ActorPoolStrategy, DataContext
 from ray.data.checkpoint import CheckpointConfig
+from ray.util.client import ray as client
 
 from slimreid.bulk.embedder import Embedding, RowEmbedder
 from slimreid.bulk.pool import SPARE_CPUS, Pool, Resources, place
@@ -37,8 +38,12 @@ def embed_with_ray(images: Path, rows: Path, checkpoint: Path, embedding: Embedd
     with connected(pool):
         actors = place(pool, machines())
         wait_for_room(pool, actors, ray.available_resources)
-        with _explained(), room_kept(pool, actors, machines):
-            _run(images, rows, checkpoint, embedding, pool, actors)
+        with _explained(), room_kept(pool, actors, machines, lambda: len(parquet_files(rows))):
+            work = (images, rows, checkpoint, embedding, pool, actors)
+            if client.is_connected():  # Ray Data needs a driver that is part of the cluster
+                ray.get(ray.remote(num_cpus=0)(_run).remote(*work))
+            else:
+                _run(*work)
 
 
 def check_version(version: str) -> None:

@@ -12,9 +12,11 @@ from dataclasses import replace
 from slimreid.bulk.pool import Pool, Resources, check_free, place
 from slimreid.errors import ConfigError
 
-PATIENCE = 60.0
-"""Seconds that other work may take to make room, and a lost machine to come back."""
-_BETWEEN_LOOKS = 0.5
+PATIENCE, STANDSTILL = 60.0, 600.0
+"""Seconds that other work may take to make room; seconds without a file of rows after which a pool that lost
+its machines is given up. As long as there are files Ray gets by with the machines that are left."""
+_LOOKS = 60
+"""So many looks at the machines in that time."""
 
 
 def wait_for_room(pool: Pool, actors: int, free: Callable[[], Resources]) -> None:
@@ -29,15 +31,17 @@ def wait_for_room(pool: Pool, actors: int, free: Callable[[], Resources]) -> Non
         except ConfigError:
             if time.monotonic() > end:
                 raise
-        time.sleep(_BETWEEN_LOOKS)
+        time.sleep(0.5)
 
 
 @contextmanager
-def room_kept(pool: Pool, actors: int, machines: Callable[[], Sequence[Resources]]) -> Iterator[None]:
-    """Stop the block where machines were lost and those that are left cannot hold the pool.
+def room_kept(
+    pool: Pool, actors: int, machines: Callable[[], Sequence[Resources]], files: Callable[[], int]
+) -> Iterator[None]:
+    """Stop the block where nothing appears any more, and the machines that are left cannot hold the pool.
 
-    `machines`: what each that is there has in all. Raises `ConfigError`. Python can stop its main thread
-    only; in another one nothing is watched.
+    `machines`: what each that is there has in all; `files`: of rows, so far. Raises `ConfigError`. Python can
+    stop its main thread only; in another one nothing is watched.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -45,17 +49,19 @@ def room_kept(pool: Pool, actors: int, machines: Callable[[], Sequence[Resources
     done, reasons = threading.Event(), list[str]()
 
     def watch() -> None:
-        end = time.monotonic() + PATIENCE
-        while not done.wait(_BETWEEN_LOOKS):
+        seen, since = files(), time.monotonic()
+        while not done.wait(STANDSTILL / _LOOKS):
+            now = files()
             try:
                 place(replace(pool, actors=actors), machines())
             except ConfigError as error:
-                if time.monotonic() > end:
+                if now == seen and time.monotonic() - since > STANDSTILL:
                     reasons.append(str(error))
                     _thread.interrupt_main()
                     return
-            else:
-                end = time.monotonic() + PATIENCE
+                if now == seen:
+                    continue
+            seen, since = now, time.monotonic()
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
