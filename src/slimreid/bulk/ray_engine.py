@@ -40,7 +40,8 @@ def embed_with_ray(images: Path, rows: Path, checkpoint: Path, embedding: Embedd
         wait_for_room(pool, actors, ray.available_resources)
         with _explained(), room_kept(pool, actors, machines, lambda: len(parquet_files(rows))):
             work = (images, rows, checkpoint, embedding, pool, actors)
-            if client.is_connected():  # Ray Data needs a driver that is part of the cluster
+            # Ray Data needs a driver that is part of the cluster.
+            if client.is_connected():  # type: ignore[no-untyped-call]
                 ray.get(ray.remote(num_cpus=0)(_run).remote(*work))
             else:
                 _run(*work)
