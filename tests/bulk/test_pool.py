@@ -1,8 +1,13 @@
-"""Pools of actors: how many fit, and which cannot be placed."""
+"""Pools of actors: how many fit, and which cannot be placed, at the start or later."""
+
+import time
+from itertools import count, repeat
 
 import pytest
 
+from slimreid.bulk import room
 from slimreid.bulk.pool import Pool, place
+from slimreid.bulk.room import room_kept, wait_for_room
 from slimreid.errors import ConfigError
 
 SMALL, LARGE, GPUS = {"CPU": 2.0}, {"CPU": 16.0}, {"CPU": 8.0, "GPU": 2.0}
@@ -42,3 +47,45 @@ def test_pools_without_actors_or_size_are_refused():
         Pool(actors=0)
     with pytest.raises(ConfigError, match="needs CPUs or GPUs"):
         Pool(cpus=0)
+
+
+@pytest.mark.parametrize(
+    ("pool", "free", "message"),
+    [
+        (Pool(), {"CPU": 4.5}, "need 5 CPUs, and other work on the cluster leaves 4.5"),
+        (Pool(gpus=1), {"CPU": 9.0, "GPU": 2.0}, "need 3 GPUs, and other work on the cluster leaves 2"),
+        (Pool(), {}, "leaves 0"),
+    ],
+)
+def test_other_work_that_leaves_no_room_is_named(pool, free, message, monkeypatch):
+    monkeypatch.setattr(room, "PATIENCE", 0.0)
+    with pytest.raises(ConfigError, match=f"3 actors cannot be placed now.*{message}; wait for its end"):
+        wait_for_room(pool, 3, lambda: free)
+
+
+def test_other_work_may_end_in_time():
+    free = iter([{"CPU": 1.0}, {"CPU": 5.0}])
+    wait_for_room(Pool(), 3, lambda: next(free))
+    assert next(free, None) is None, "it looked twice"
+
+
+def test_a_pool_that_lost_its_machine_is_stopped_by_name_once_nothing_appears(monkeypatch):
+    monkeypatch.setattr(room, "STANDSTILL", 1.0)
+    with (
+        pytest.raises(ConfigError, match="a machine was lost: 4 actors of 1 CPU each cannot be placed"),
+        room_kept(Pool(), 4, lambda: [{"CPU": 4.0}], lambda: 7),
+    ):
+        time.sleep(60)
+
+
+@pytest.mark.parametrize("machines", [[SMALL], [LARGE]])
+def test_a_pool_that_goes_on_or_has_its_machines_is_left_alone(monkeypatch, machines):
+    monkeypatch.setattr(room, "STANDSTILL", 0.5)
+    files = count() if machines == [SMALL] else repeat(7)
+    with room_kept(Pool(), 4, lambda: machines, lambda: next(files)):
+        time.sleep(2)
+
+
+def test_an_interrupt_stays_one():
+    with pytest.raises(KeyboardInterrupt), room_kept(Pool(), 4, lambda: [SMALL], lambda: 7):
+        raise KeyboardInterrupt

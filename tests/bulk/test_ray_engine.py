@@ -1,7 +1,9 @@
 """Ray itself, on the loopback: rows are those of one process, whatever is killed on the way."""
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +23,9 @@ from support.bulk import assert_same_rows, read_rows, write_bulk_set
 
 HOME = "127.0.0.2"
 """The loopback by a name that Ray leaves alone."""
+with socket.socket() as probe:
+    probe.bind((HOME, 0))
+    CLIENT_PORT = probe.getsockname()[1]
 QUICK_TO_NOTICE = {
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 500,
@@ -46,7 +51,12 @@ def cluster():
     common = {"node_ip_address": HOME, "object_store_memory": 2**27, "include_dashboard": False}
     made = Cluster(
         initialize_head=True,
-        head_node_args={**common, "num_cpus": 4, "_system_config": QUICK_TO_NOTICE},
+        head_node_args={
+            **common,
+            "num_cpus": 4,
+            "ray_client_server_port": CLIENT_PORT,
+            "_system_config": QUICK_TO_NOTICE,
+        },
     )
     node = made.add_node(**{**common, "num_cpus": 2})
     ray.init(made.address, log_to_driver=False)
@@ -118,12 +128,13 @@ def test_a_killed_actor_and_a_killed_machine_leave_every_row_once(work, cluster,
 
 
 def test_a_killed_driver_goes_on_where_it_was(work, cluster, tmp_path):
-    """A Ray of its own dies with the first driver; the second uses the cluster."""
+    """A Ray of its own dies with the first driver; the second is a client of the cluster."""
     model, manifest, expected = work
     out = tmp_path / "out"
-    words = ["embed", str(manifest), "--model", str(model), "--out", str(out), "--engine", "ray"]
+    words = [sys.executable, "-m", "slimreid", "embed", str(manifest), "--model", str(model)]
+    words += ["--out", str(out), "--engine", "ray", "--actors", "2"]
     driver = subprocess.Popen(
-        [sys.executable, "-m", "slimreid", *words, "--actors", "2"],
+        words,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -133,8 +144,16 @@ def test_a_killed_driver_goes_on_where_it_was(work, cluster, tmp_path):
     _, text = driver.communicate()
     done = len(parquet_files(out / "rows"))
     assert 2 <= done < 19, text
-    summary = slimreid.embed_dataset(manifest, model, out, engine="ray", pool=Pool(actors=2))
-    assert 0 < summary.new_rows < len(expected)
+    again = subprocess.run(
+        [*words, "--address", f"ray://{HOME}:{CLIENT_PORT}", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert again.returncode == 0, again.stderr
+    summary = json.loads(again.stdout)
+    assert 0 < summary["new_rows"] < len(expected)
+    assert summary["statuses"] == {"ok": len(expected) - 1, "unreadable": 1}
     assert_same_rows(read_rows(out), expected)
 
 

@@ -63,6 +63,17 @@ def place(pool: Pool, machines: Sequence[Resources]) -> int:
     return wanted
 
 
+def check_free(pool: Pool, actors: int, free: Resources) -> None:
+    """Raise `ConfigError` where other work leaves too little; `free`: of all machines together."""
+    for name, needed in (("CPU", actors * pool.cpus + SPARE_CPUS), ("GPU", actors * pool.gpus)):
+        if free.get(name, 0.0) + 1e-9 < needed:
+            raise ConfigError(
+                f"{actors} actors cannot be placed now: with reading and writing they need {needed:g} {name}s"
+                f", and other work on the cluster leaves {free.get(name, 0.0):g}; wait for its end, or take "
+                "fewer or smaller ones with --actors and --actor-cpus"
+            )
+
+
 def _fitting(pool: Pool, machine: Resources) -> int:
     sizes = ((pool.cpus, "CPU"), (pool.gpus, "GPU"))
     return min(math.floor(machine.get(name, 0.0) / size + 1e-9) for size, name in sizes if size)

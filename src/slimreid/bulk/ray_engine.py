@@ -14,9 +14,11 @@ from typing import Any
 import ray
 from ray.data import ActorPoolStrategy, DataContext
 from ray.data.checkpoint import CheckpointConfig
+from ray.util.client import ray as client
 
 from slimreid.bulk.embedder import Embedding, RowEmbedder
 from slimreid.bulk.pool import SPARE_CPUS, Pool, Resources, place
+from slimreid.bulk.room import room_kept, wait_for_room
 from slimreid.errors import ConfigError, DataError, SlimReIDError
 from slimreid.inference.embedding_sets.tables import IMAGE_ROWS, parquet_files
 
@@ -35,8 +37,14 @@ def embed_with_ray(images: Path, rows: Path, checkpoint: Path, embedding: Embedd
     check_version(ray.__version__)
     with connected(pool):
         actors = place(pool, machines())
-        with _explained():
-            _run(images, rows, checkpoint, embedding, pool, actors)
+        wait_for_room(pool, actors, ray.available_resources)
+        with _explained(), room_kept(pool, actors, machines, lambda: len(parquet_files(rows))):
+            work = (images, rows, checkpoint, embedding, pool, actors)
+            # Ray Data needs a driver that is part of the cluster.
+            if client.is_connected():  # type: ignore[no-untyped-call]
+                ray.get(ray.remote(num_cpus=0)(_run).remote(*work))
+            else:
+                _run(*work)
 
 
 def check_version(version: str) -> None:
