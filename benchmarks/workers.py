@@ -26,9 +26,9 @@ from slimreid.config.model import DEFAULT_MODEL
 from slimreid.files import write_text
 from slimreid.inference.exported_model import ExportedModel
 from slimreid.inference.load import load
-from slimreid.inference.threads import THREADS, WORKERS, usable_cores
 from slimreid.profiling.latency import median_ratios, medians
 from slimreid.progress import progress
+from slimreid.threads import THREADS, WORKERS, usable_cores
 
 ONE, DEFAULT, ALL, SPINNING = "one thread", "default", "all cores", "all cores, spinning"
 CALLS = """

@@ -39,11 +39,11 @@ from slimreid.inference.exported_card import (
 )
 from slimreid.inference.load import load_trained
 from slimreid.inference.onnx_engine import CAMERA, OnnxEngine
-from slimreid.inference.threads import usable_threads
 from slimreid.inference.trained_model import TrainedModel
 from slimreid.modalities import all_subsets, subset_name
 from slimreid.models.reid_model import BOTH
 from slimreid.progress import progress
+from slimreid.threads import usable_threads
 
 _FLOAT = ".float32"
 """Folder of the float32 graphs while int8 ones are made of them."""

@@ -15,7 +15,7 @@ from slimreid.errors import ConfigError, ModelError
 from slimreid.files import file_digest
 from slimreid.inference.exported_card import ADAPTATION_NAME, README_NAME, Subset, read_exported
 from slimreid.inference.model_card import card_path
-from slimreid.inference.threads import usable_threads
+from slimreid.threads import usable_threads
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slimreid.inference import threads
-from slimreid.inference.threads import usable_cores, usable_threads
+from slimreid.threads import usable_cores, usable_threads
 
 
 @pytest.fixture
