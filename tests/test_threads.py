@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slimreid.inference import threads
+from slimreid import threads
 from slimreid.threads import usable_cores, usable_threads
 
 
