@@ -95,8 +95,9 @@ def test_int8_has_a_quarter_of_the_weights_and_other_features(exported, run, tmp
 
 
 @pytest.mark.usefixtures("ready_graphs")
-def test_layers_stay_float32_until_the_loss_is_small_enough(run, tmp_path, monkeypatch):
-    losses = iter([3.0, 2.0, 0.3, 0.3])
+@pytest.mark.parametrize(("given", "layers"), [([3.0, 2.0, 0.3], 2), ([0.45, 0.39], 1)])
+def test_layers_stay_float32_until_the_loss_is_small_enough(run, tmp_path, monkeypatch, given, layers):
+    losses = iter(given)
     results = exporting.compare_results
 
     def with_loss(first, second, samples):
@@ -105,7 +106,7 @@ def test_layers_stay_float32_until_the_loss_is_small_enough(run, tmp_path, monke
 
     monkeypatch.setattr(exporting, "compare_results", with_loss)
     card = slimreid.export(run, tmp_path / "int8", precision="int8")
-    assert len(card.float_layers) == 2
+    assert len(card.float_layers) == layers
     graph = read_graph(tmp_path / "int8", "graph-rt.onnx")
     names = {tensor.name for tensor in graph.graph.initializer}
     assert {f"{layer}.weight" for layer in card.float_layers} <= names

@@ -45,6 +45,8 @@ from slimreid.models.reid_model import BOTH
 from slimreid.progress import progress
 from slimreid.threads import usable_threads
 
+_MARGIN = 0.8
+"""Share of `max_loss` that int8 may lose before more layers stay float32: other batches may lose more."""
 _FLOAT = ".float32"
 """Folder of the float32 graphs while int8 ones are made of them."""
 
@@ -146,7 +148,7 @@ class _Export:
             engine = self._engine(layers)
             accuracy = self._accuracy(engine, samples, expected)
             tried.append((engine, accuracy))
-            return accuracy is None or accuracy.most_loss <= self.options.max_loss
+            return accuracy is None or accuracy.most_loss <= _MARGIN * self.options.max_loss
 
         whole = self.loaded.modalities
         graph = read_graph(floats, self.graphs[whole])
