@@ -50,7 +50,7 @@ def test_the_check_for_resources_finds_them():
 
 
 @pytest.mark.parametrize(
-    "name", ["slimreid.load", "slimreid.config.training.Config", "slimreid.evaluation.evaluate_retrieval"]
+    "name", ["slimreid.load", "slimreid.config.Config", "slimreid.evaluation.evaluate_retrieval"]
 )
 def test_the_api_page_describes(site, name):
     assert f'id="{name}"' in (site / "api.html").read_text(encoding="utf-8")
