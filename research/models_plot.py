@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
@@ -30,7 +31,8 @@ def models_plot(
             axes.errorbar(mean, number, xerr=spread, fmt="o", color=colour, capsize=4, elinewidth=1.6)
             axes.plot(shares, [number] * len(shares), ".", color=colour, alpha=0.45, markersize=5, zorder=1)
             axes.annotate(f"{mean:.1f}", (mean, number), (0, 7), textcoords="offset points", ha="center")
-        axes.set(yticks=range(len(models)), yticklabels=list(models), xlabel=xlabel)
+        names = [textwrap.fill(name, 32) for name in models]
+        axes.set(yticks=range(len(models)), yticklabels=names, xlabel=xlabel)
         axes.set_ylim(len(models) - 0.4, -0.75)
         axes.margins(x=0.12)
     return figure
