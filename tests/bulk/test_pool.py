@@ -1,5 +1,6 @@
 """Pools of actors: how many fit, and which cannot be placed, at the start or later."""
 
+import signal
 import time
 from itertools import count, repeat
 
@@ -69,13 +70,19 @@ def test_other_work_may_end_in_time():
     assert next(free, None) is None, "it looked twice"
 
 
-def test_a_pool_that_lost_its_machine_is_stopped_by_name_once_nothing_appears(monkeypatch):
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])
+def test_a_pool_that_lost_its_machine_is_stopped_by_name_once_nothing_appears(monkeypatch, handler):
     monkeypatch.setattr(room, "STANDSTILL", 1.0)
-    with (
-        pytest.raises(ConfigError, match="a machine was lost: 4 actors of 1 CPU each cannot be placed"),
-        room_kept(Pool(), 4, lambda: [{"CPU": 4.0}], lambda: 7),
-    ):
-        time.sleep(60)
+    before = signal.signal(signal.SIGINT, handler)  # shells have it ignored in the background
+    try:
+        with (
+            pytest.raises(ConfigError, match="a machine was lost: 4 actors of 1 CPU each cannot be placed"),
+            room_kept(Pool(), 4, lambda: [{"CPU": 4.0}], lambda: 7),
+        ):
+            time.sleep(60)
+        assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("machines", [[SMALL], [LARGE]])

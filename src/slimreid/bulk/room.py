@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import _thread
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import FrameType
 
 from slimreid.bulk.pool import Pool, Resources, check_free, place
 from slimreid.errors import ConfigError
@@ -47,6 +48,14 @@ def room_kept(
         yield
         return
     done, reasons = threading.Event(), list[str]()
+    main, before = threading.main_thread(), signal.getsignal(signal.SIGINT)
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        """Stop for a reason of ours, also where a shell had Ctrl-C ignored; otherwise as before."""
+        if reasons or before is signal.default_int_handler:
+            raise KeyboardInterrupt
+        if callable(before):
+            before(number, frame)
 
     def watch() -> None:
         seen, since = files(), time.monotonic()
@@ -57,13 +66,15 @@ def room_kept(
             except ConfigError as error:
                 if now == seen and time.monotonic() - since > STANDSTILL:
                     reasons.append(str(error))
-                    _thread.interrupt_main()
+                    assert main.ident is not None
+                    signal.pthread_kill(main.ident, signal.SIGINT)
                     return
                 if now == seen:
                     continue
             seen, since = now, time.monotonic()
 
     thread = threading.Thread(target=watch, daemon=True)
+    signal.signal(signal.SIGINT, interrupted)
     thread.start()
     try:
         yield
@@ -74,3 +85,4 @@ def room_kept(
     finally:
         done.set()
         thread.join()
+        signal.signal(signal.SIGINT, before)
