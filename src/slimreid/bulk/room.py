@@ -52,7 +52,7 @@ def room_kept(
 
     def interrupted(number: int, frame: FrameType | None) -> None:
         """Stop for a reason of ours, also where a shell had Ctrl-C ignored; otherwise as before."""
-        if reasons or before is signal.default_int_handler:
+        if reasons:
             raise KeyboardInterrupt
         if callable(before):
             before(number, frame)
