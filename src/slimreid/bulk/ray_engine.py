@@ -26,6 +26,8 @@ LEAST_VERSION = (2, 55)
 """Older versions commit rows and checkpoint one after the other: a crash in between writes rows twice."""
 OBJECT_STORE_BYTES = 2**29
 """Of a Ray of this machine alone: rows in passing, not all of them."""
+CLIENT_TRIES = 3
+"""How often to ask a cluster by ray://: a busy one may not start a process for the client in time."""
 
 
 def embed_with_ray(images: Path, rows: Path, checkpoint: Path, embedding: Embedding, pool: Pool) -> None:
@@ -72,9 +74,14 @@ def connected(pool: Pool) -> Iterator[None]:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if pool.address is not None:
-            ray.init(pool.address, **quiet)
+            _join(pool.address, quiet)
         else:
             _start_locally(pool, quiet)
+    except ConnectionAbortedError as error:
+        reason = str(error).strip().splitlines()[-1]  # the lines before it are a traceback of the cluster
+        raise ConfigError(
+            f"Ray at {pool.address} starts no process for this client ({reason}); is it too busy? Try again"
+        ) from None
     except Exception as error:  # Ray has no class of its own for a machine that does not start in time
         first = str(error).strip().splitlines()[0]
         if pool.address is None:
@@ -86,6 +93,17 @@ def connected(pool: Pool) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _join(address: str, quiet: dict[str, Any]) -> None:
+    """Connect to a cluster; ask again where it answers but could not start a process for this client."""
+    for left in reversed(range(CLIENT_TRIES)):
+        try:
+            ray.init(address, **quiet)
+            return
+        except ConnectionAbortedError:
+            if left == 0:
+                raise
 
 
 def _start_locally(pool: Pool, quiet: dict[str, Any]) -> None:
