@@ -58,15 +58,26 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An exported model, slimmed in the backbone, of two modalities with cameras; its run lies beside it in `run`."""
     from slimreid.exporting.export import export
-    from support.models import write_random_model
+    from support.models import SLIM, write_random_model
     from support.runs import write_set
 
     folder = tmp_path_factory.mktemp("exported")
     manifest = write_set(folder / "set", missing=True)
-    slim = ("model.reduction=in_backbone", "model.in_backbone.schedule=[[0.5,0.4]]")
-    options = (*slim, "model.camera_embedding=true")
-    export(write_random_model(folder / "run", manifest, *options, modalities=("rgb", "tir")), folder / "onnx")
+    export(write_random_model(folder / "run", manifest, *SLIM, modalities=("rgb", "tir")), folder / "onnx")
     return folder / "onnx"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def traced_once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[None]:
+    """Exporting the same model again takes the graphs of the first time, in all processes of the tests."""
+    from slimreid.exporting import export
+    from support.traces import remembering
+
+    base = tmp_path_factory.getbasetemp()
+    traces = (base if worker_id == "master" else base.parent) / "traces"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(export, "export_graph", remembering(export.export_graph, traces))
+        yield
 
 
 @pytest.fixture

@@ -17,9 +17,7 @@ from slimreid.inference.load import load_trained
 from slimreid.inference.model_card import CARD_NAME, INT8_CARD_NAME
 from slimreid.inference.onnx_engine import OnnxEngine
 from slimreid.inference.trained_model import write_model
-from support.models import write_random_model
-
-SLIM = ("model.reduction=in_backbone", "model.in_backbone.schedule=[[0.5,0.4]]")
+from support.models import SLIM, write_random_model
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,8 @@ from look_results import LookFigures, LookResult, write_result
 
 import slimreid
 from slimreid.inference import load as loading
-from support.models import write_random_model
+from support.models import SLIM, write_random_model
 from support.runs import write_set
-
-SLIM = ("model.reduction=in_backbone", "model.in_backbone.schedule=[[0.5,0.4]]")
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,13 @@ from slimreid.inference.model_card import ModelCard, checksum
 from slimreid.inference.trained_model import build_from_card, write_model
 from support.runs import NAMES, TRAINED, make_config
 
+SLIM = (
+    "model.reduction=in_backbone",
+    "model.in_backbone.schedule=[[0.5,0.4]]",
+    "model.camera_embedding=true",
+)
+"""Options of the model that is exported: slimmed in the backbone, with cameras."""
+
 
 def write_random_model(
     folder: Path, manifest: Path | None, *overrides: str, seed: int = 0, **card: Any
@@ -22,7 +29,7 @@ def write_random_model(
     """Write a model of the small set with weights drawn from `seed`, and load it.
 
     Nothing is left at 0 or 1 that would hide a mistake: camera embeddings, and the statistics by which
-    features before and after the neck differ. `card` changes what its file says.
+    features before and after the neck differ. float16 can hold all weights. `card` changes what its file says.
     """
     config = make_config(manifest or Path(), *overrides)
     facts: dict[str, Any] = {"modalities": config.data.modalities or NAMES, "identities": TRAINED}
@@ -38,6 +45,9 @@ def write_random_model(
             if isinstance(module, torch.nn.BatchNorm1d):
                 module.running_mean.normal_()
                 module.running_var.uniform_(0.5, 2.0)
+        for value in (*model.parameters(), *model.buffers()):
+            if value.is_floating_point():
+                value.data.copy_(value.data.half())
     write_model(folder / "model.safetensors", model.state_dict(), described)
     return slimreid.load(folder)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from slimreid.evaluation.reports.formatting import markdown_table
 from slimreid.inference.exported_card import ExportedCard
 from slimreid.inference.model_card import CHOSEN_ON_TEST
 from slimreid.inference.onnx_engine import CAMERA
@@ -59,7 +60,8 @@ def _model(card: ExportedCard) -> str:
         "features (SHA-256)": f"`{card.feature_fingerprint}`",
         **{name: f"{value}" for name, value in card.provenance.items()},
     }
-    return _table(("", ""), {name: (value,) for name, value in rows.items() if value})
+    filled = [(name, value) for name, value in rows.items() if value]
+    return markdown_table(("", ""), filled, numbers=False).strip()
 
 
 def _preprocessing(card: ExportedCard) -> str:
@@ -85,17 +87,17 @@ def _check(card: ExportedCard) -> str:
     lines = [f"## Check against the original\n\nOn {check['source']}."]
     if accuracy := check["accuracy"]:
         lines.append(_accuracy(accuracy))
-    rows = {
-        "+".join(each["subset"]) + (" (noise)" if each["noise"] else ""): (
+    rows = [
+        (
+            "+".join(each["subset"]) + (" (noise)" if each["noise"] else ""),
             f"{each['cosine']:.6f}",
             f"{each['mean']:.6f}",
             ", ".join(f"{share:.2%}" for share in each["kept"]) or "–",
         )
         for each in check["agreements"]
-    }
-    lines.append(
-        _table(("modalities", "smallest cosine", "mean cosine", "same patches kept, per stage"), rows)
-    )
+    ]
+    columns = ("modalities", "smallest cosine", "mean cosine", "same patches kept, per stage")
+    lines.append(markdown_table(columns, rows).strip())
     if ties := sum(each["ties"] for each in check["agreements"]):
         lowest = min(each["cosine_as_is"] for each in check["agreements"])
         lines.append(
@@ -109,20 +111,15 @@ def _check(card: ExportedCard) -> str:
 def _accuracy(accuracy: Mapping[str, Any]) -> str:
     found, (before, after) = accuracy["difference"], accuracy["rank1"]
     interval = f", {100 * found['low']:+.2f} … {100 * found['high']:+.2f}" if found else ""
-    rows = {
-        "mAP, %": (*_percent(accuracy["map"]), f"{-accuracy['loss_points']:+.2f}{interval}"),
-        "rank-1, %": (*_percent(accuracy["rank1"]), f"{100 * (after - before):+.2f}"),
-    }
+    rows = [
+        ("mAP, %", *_percent(accuracy["map"]), f"{-accuracy['loss_points']:+.2f}{interval}"),
+        ("rank-1, %", *_percent(accuracy["rank1"]), f"{100 * (after - before):+.2f}"),
+    ]
     sides = f"{accuracy['queries']} queries among {accuracy['gallery']} samples"
     head = f"{sides}, feature `{accuracy['feature']}`:"
-    return f"{head}\n\n" + _table(("", "original", "exported", "difference (95 % interval)"), rows)
+    columns = ("", "original", "exported", "difference (95 % interval)")
+    return f"{head}\n\n{markdown_table(columns, rows)}".strip()
 
 
 def _percent(shares: Iterable[float]) -> list[str]:
     return [f"{100 * share:.2f}" for share in shares]
-
-
-def _table(head: tuple[str, ...], rows: Mapping[str, tuple[str, ...]]) -> str:
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()]
-    return "\n".join(lines)

@@ -14,10 +14,13 @@ NOTHING = "–"
 """Where there is no figure."""
 
 
-def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown, the first column to the left and the others to the right; ends with a new line."""
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = True) -> str:
+    """A table in Markdown, the first column to the left, the others to the right if they hold numbers.
+
+    It ends with a new line.
+    """
     head, *body = (f"| {' | '.join(map(escaped, cells))} |\n" for cells in (columns, *rows))
-    return "".join([head, f"|---{'|---:' * (len(columns) - 1)}|\n", *body])
+    return "".join([head, f"|---{('|---:' if numbers else '|---') * (len(columns) - 1)}|\n", *body])
 
 
 def escaped(text: str) -> str:

@@ -191,16 +191,14 @@ def threshold_text(threshold: float) -> str:
 
 def to_markdown(evaluation: Evaluation) -> str:
     """The whole evaluation as a page; shares in points of 100."""
-    parts = [f"# Evaluation on {escaped(evaluation.dataset)}\n", _facts_table(evaluation)]
+    parts = [
+        f"# Evaluation on {escaped(evaluation.dataset)}\n",
+        markdown_table(("", ""), facts(evaluation), numbers=False),
+    ]
     for sheet in sheets(evaluation):
         parts += [f"## {escaped(_capital(sheet.title))}\n", markdown_table(sheet.columns, sheet.rows)]
     parts.append("Shares in points of 100. Intervals: 95 %, bootstrap over identities.\n")
     return "\n".join(parts)
-
-
-def _facts_table(evaluation: Evaluation) -> str:
-    rows = [f"| {name} | {escaped(text)} |\n" for name, text in facts(evaluation)]
-    return "".join(["| | |\n|---|---|\n", *rows])
 
 
 def _capital(title: str) -> str:
