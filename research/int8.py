@@ -29,6 +29,7 @@ from slimreid.evaluation.reports.evaluate import EvaluationOptions, evaluate_mod
 from slimreid.evaluation.reports.writing import dump
 from slimreid.exporting.export import export
 from slimreid.exporting.int8_layers import MOST_ERROR
+from slimreid.exporting.quantise import SCALES
 from slimreid.exporting.samples import MOST_SAMPLES
 from slimreid.files import file_digest, write_text
 from slimreid.inference.features.extract import Extraction
@@ -105,6 +106,7 @@ def result_of(run: Path, manifest: Path, results: Path, max_loss: float) -> dict
         "max_loss": max_loss,
         "most_samples": MOST_SAMPLES,
         "most_error": MOST_ERROR,
+        "scales": SCALES,
     }
     path = results / f"{run.resolve().name}.json"
     if path.is_file():

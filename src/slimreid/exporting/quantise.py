@@ -15,6 +15,8 @@ ONNXRUNTIME = "com.microsoft"
 """Domain of the product of int8 matrices that onnxruntime scales in passing; the standard has none."""
 MIDDLE, MOST = 128, 127
 """An input is stored as a whole number without sign: this for 0, and at most that far from it."""
+SCALES = "per row"
+"""What inputs are scaled by, for those who keep figures of int8."""
 _LEAST = 1e-30
 """Range of a row of zeros."""
 
