@@ -29,7 +29,7 @@ $(DEV): $(INSTALLED)
 	@touch $@
 
 test: $(DEV) system lint docs ## Lint, check types, build the documentation and run all tests
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist loadfile $(PYTEST)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 lint: $(DEV) ## Check style and types
 	@$(BIN)/ruff check .

@@ -94,6 +94,16 @@ def ready_graphs(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    """`torch.compile` without memory of earlier tests: it gives up on code that it compiled too often."""
+    import torch
+
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.fixture
 def small_set(tmp_path: Path) -> Path:
     """The small dataset without validation, in a folder of its own; its manifest."""
     from support.runs import write_set

@@ -111,6 +111,7 @@ def test_empty_batch(style: str) -> None:
     assert out.global_.shape == (0, vit.config.out_width)
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("training", [True, False])
 def test_compiles_into_one_graph(style: str, training: bool) -> None:

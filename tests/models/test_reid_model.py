@@ -336,6 +336,7 @@ def test_summary_adds_up(way):
     )
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 def test_compiled_forward_gives_the_same():
     model = make(cameras=0).eval()
     x = images()

@@ -299,6 +299,7 @@ def test_class_attention_is_what_the_block_attends_to():
     assert attention(x)[1] is None
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("options", [{}, ALL_TERMS], ids=name_of)
 def test_compiled_forward_gives_the_same(options):
     model = reduced_in_backbone(**options)

@@ -164,6 +164,7 @@ def test_a_resumed_run_keeps_its_teacher_and_its_switch(manifest, tmp_path):
                 train(config, tmp_path / name, "auto")
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 def test_a_compiled_run_gives_the_same(manifest, tmp_path):
     options = (*REDUCED, *OWN_TEACHER, "train.full_epochs=1")
     train(make_config(manifest, *options), tmp_path / "plain")

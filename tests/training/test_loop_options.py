@@ -59,6 +59,7 @@ def test_moving_average_is_what_is_evaluated_and_shared(manifest, plain, tmp_pat
     assert differs(weights(folder), weights(tmp_path))
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 def test_compiled_backbone_gives_the_same(manifest, plain, tmp_path):
     train(make_config(manifest, "train.compile=true"), tmp_path, compile_backend="eager")
     losses = [row["train"]["total"] for row in read_metrics(tmp_path, "step")]
