@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from slimreid.errors import ModelError
 from slimreid.exporting.quantise import linear_layers, quantise
 
 
@@ -66,6 +67,16 @@ def test_a_layer_with_a_bias_keeps_it(transposed):
     node = helper.make_node("Gemm", ["x", "w", "b"], ["y"], name="layer", transB=int(transposed))
     found = run(quantise(graph_of([node], {"w": stored, "b": bias}, (6,))), x)
     np.testing.assert_allclose(found, row_by_row(x, weight) + bias, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("option", [{"alpha": 0.5}, {"beta": 2.0}, {"transA": 1}])
+def test_a_layer_that_is_more_than_a_product_is_refused(option):
+    node = helper.make_node("Gemm", ["x", "w", "b"], ["y"], name="layer", **option)
+    weights = {"w": np.ones((6, 4), np.float32), "b": np.ones(4, np.float32)}
+    proto = graph_of([node], weights, (6,))
+    with pytest.raises(ModelError, match="'layer' is scaled or transposed"):
+        quantise(proto)
+    assert quantise(proto, ["layer"]) == proto
 
 
 def test_a_row_does_not_depend_on_its_batch():

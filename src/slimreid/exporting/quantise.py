@@ -10,6 +10,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from slimreid.errors import ModelError
+
 LINEAR = ("MatMul", "Gemm")
 ONNXRUNTIME = "com.microsoft"
 """Domain of the product of int8 matrices that onnxruntime scales in passing; the standard has none."""
@@ -32,7 +34,7 @@ def quantise(proto: onnx.ModelProto, float_layers: Collection[str] = ()) -> onnx
 
     Weights are signed with one scale per output channel. Every row of the inputs of a layer, which is a
     token of an image, has a scale of its own by its largest number: no calibration is needed, and the result
-    does not depend on the other images of a batch.
+    does not depend on the other images of a batch. Raises `ModelError` for a layer that scales its product.
     """
     found = onnx.ModelProto()
     found.CopyFrom(proto)
@@ -76,6 +78,8 @@ class _Writer:
     def add_layer(self, node: onnx.NodeProto) -> None:
         """Product of int8 matrices in place of a linear layer."""
         options = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        if options.get("transA") or options.get("alpha", 1) != 1 or options.get("beta", 1) != 1:
+            raise ModelError(f"linear layer '{node.name}' is scaled or transposed; name it to stay float32")
         weight = numpy_helper.to_array(self.weights[node.input[1]])
         if options.get("transB"):
             weight = weight.T
