@@ -157,9 +157,22 @@ class Attention(nn.Module):
         else:
             (q, k), v = rotate(qkv[:2], *rotary).unbind(0), qkv[2]
         mask = None if key_bias is None else key_bias[:, None, None].to(q.dtype)
-        x = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = attend(q, k, v, mask)
         out: Tensor = self.proj(x.transpose(1, 2).reshape(B, T, C))
         return out, first_token_attention(q, k) if class_attention else None
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Softmax attention of (B, H, T, D) each, `mask` added to the logits: (B, H, T, D).
+
+    The fused kernel, except for gradients in bf16 on a CPU, where its backward pass is several times slower
+    than that of plain products (benchmarks/training.py --attention).
+    """
+    slow = q.device.type == "cpu" and q.dtype == torch.bfloat16 and torch.is_grad_enabled() and q.requires_grad
+    if not slow:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    return (logits if mask is None else logits + mask).softmax(-1) @ v
 
 
 def first_token_attention(q: Tensor, k: Tensor) -> Tensor:
