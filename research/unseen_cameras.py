@@ -1,9 +1,9 @@
-"""Write a manifest for cameras nobody has seen: trained on some cameras, tested on the others and on other people.
+"""Write a manifest for unseen cameras: trained on some cameras, tested on the others and on other people.
 
     python research/unseen_cameras.py MANIFEST --cameras 1,2,3 --out u/manifest.csv
 
-MANIFEST has splits. Its training rows stay where they are of --cameras, its queries and gallery where they are
-not, so a model is measured on people and cameras that it does not know.
+MANIFEST has splits. Its training rows stay where they are of --cameras, its queries and gallery where they
+are not, so a model is measured on people and cameras that it does not know.
 """
 
 from __future__ import annotations

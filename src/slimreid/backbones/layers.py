@@ -166,10 +166,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tenso
     """Softmax attention of (B, H, T, D) each, `mask` added to the logits: (B, H, T, D).
 
     The fused kernel, except for gradients in bf16 on a CPU, where its backward pass is several times slower
-    than that of plain products (benchmarks/training.py --attention).
+    than that of plain products (benchmarks/attention.py).
     """
-    slow = q.device.type == "cpu" and q.dtype == torch.bfloat16 and torch.is_grad_enabled() and q.requires_grad
-    if not slow:
+    learns = torch.is_grad_enabled() and q.requires_grad
+    if not (learns and q.device.type == "cpu" and q.dtype == torch.bfloat16):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     return (logits if mask is None else logits + mask).softmax(-1) @ v
