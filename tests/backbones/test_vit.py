@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
+from itertools import product
 
 import pytest
 import torch
@@ -10,7 +12,14 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from reference import vit as reference
-from slimreid.backbones.layers import drop_path, patch_coordinates, resample_positions, rotary_table, rotate
+from slimreid.backbones.layers import (
+    attend,
+    drop_path,
+    patch_coordinates,
+    resample_positions,
+    rotary_table,
+    rotate,
+)
 from slimreid.backbones.vit import ViT
 from slimreid.config.backbones import SIZES, ViTConfig, vit_config
 from slimreid.errors import ConfigError, ModelError, SlimReIDWarning
@@ -371,3 +380,28 @@ def test_rotary_equals_plain_loops() -> None:
 def test_patch_coordinates() -> None:
     expected = [[-0.5, -2 / 3], [-0.5, 0.0], [-0.5, 2 / 3], [0.5, -2 / 3], [0.5, 0.0], [0.5, 2 / 3]]
     assert_close(patch_coordinates((2, 3)), torch.tensor([expected]))
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_and_its_gradients_are_those_of_a_plain_loop(dtype: torch.dtype, biased: bool) -> None:
+    B, H, T, D = 2, 3, 5, 8
+    q, k, v, wanted_gradient = torch.randn(4, B, H, T, D).to(dtype).unbind(0)
+    bias = torch.randn(B, 1, 1, T).to(dtype) if biased else None
+    ours = [x.clone().requires_grad_() for x in (q, k, v)]
+    plain = [x.double().requires_grad_() for x in (q, k, v)]
+    out = attend(*ours, bias)
+    expected = torch.zeros(B, H, T, D, dtype=torch.float64)
+    for b, h, t in product(range(B), range(H), range(T)):
+        logits = [plain[0][b, h, t] @ plain[1][b, h, u] / math.sqrt(D) for u in range(T)]
+        if bias is not None:
+            logits = [value + bias[b, 0, 0, u].double() for u, value in enumerate(logits)]
+        shares = [value.exp() / sum(other.exp() for other in logits) for value in logits]
+        expected[b, h, t] = sum(share * plain[2][b, h, u] for u, share in enumerate(shares))
+    out.backward(wanted_gradient)
+    expected.backward(wanted_gradient.double())
+    close = 1e-5 if dtype == torch.float32 else 0.03
+    assert out.dtype == dtype
+    assert_close(out.double(), expected, atol=close, rtol=close)
+    for mine, loop in zip(ours, plain, strict=True):
+        assert_close(mine.grad.double(), loop.grad, atol=close, rtol=close)
