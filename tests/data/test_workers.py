@@ -55,6 +55,15 @@ def _work(number):
     return os.getpid()
 
 
+def _die(_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_worker_is_named():
+    with pytest.raises(DataError, match="2 worker processes was killed.*--workers"), worker_pool(2) as pool:
+        pool.submit(_die, 0).result()
+
+
 def test_a_pool_works_and_hands_errors_on():
     with worker_pool(1) as pool:
         assert pool.submit(_work, 0).result() != os.getpid()

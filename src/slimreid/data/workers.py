@@ -9,9 +9,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 from typing import TypeVar
+
+from slimreid.errors import DataError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -42,11 +45,16 @@ def worker_pool(workers: int, start_method: str | None = None) -> Iterator[Proce
     """A pool of processes that never outlive this one, even if it is killed.
 
     After an error, work that has not begun is given up. `start_method` as in `multiprocessing.get_context`.
+    Raises `DataError` when one of them was killed.
     """
     context = multiprocessing.get_context(start_method)
     pool = ProcessPoolExecutor(workers, context, initializer=_end_with_parent)
     try:
         yield pool
+    except BrokenProcessPool:
+        raise DataError(
+            f"one of {workers} worker processes was killed, perhaps for lack of memory; use fewer (--workers)"
+        ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
