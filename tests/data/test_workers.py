@@ -60,7 +60,7 @@ def _die(_):
 
 
 def test_a_killed_worker_is_named():
-    with pytest.raises(DataError, match="2 worker processes was killed.*--workers"), worker_pool(2) as pool:
+    with pytest.raises(DataError, match=r"2 worker processes was killed.*--workers"), worker_pool(2) as pool:
         pool.submit(_die, 0).result()
 
 
