@@ -3,9 +3,10 @@
     python research/people_tiny.py MARKET1501_FOLDER VIT_TINY_WEIGHTS [--out runs/people-tiny]
 
 Market-1501's training images but identities 601–700, rgb as it is, nir and tir simulated; ViT-Tiny with the
-ImageNet weights of timm. First all tokens (configs/people/full.yaml), then token reduction in the backbone,
-distilled from the first (configs/people/slim.yaml), then figures for every subset of the modalities; the
-second stage is exported and put into the package (research/ship.py), unless --no-ship is given.
+ImageNet weights of timm. First small images (configs/people/small.yaml), then images of full size
+(full.yaml), then token reduction in the backbone, distilled from the second stage (slim.yaml), then figures
+for every subset of the modalities; the last stage is exported and put into the package (research/ship.py),
+unless --no-ship is given.
 With --held-out 300:700 the identities 301–600 are left out as well, which shows a larger gallery.
 """
 
@@ -87,7 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     data = make_data(options)
-    full = train(options, "full", data, "--model.pretrained", options.weights)
+    small = train(options, "small", data, "--model.pretrained", options.weights)
+    full = train(options, "full", data, "--train.init_from", small)
     slim = train(options, "slim", data, "--train.init_from", full, "--train.teacher", full)
     for stage in (full, slim):
         run("evaluate", stage, "--missing", "all")

@@ -43,8 +43,8 @@ SLIM_RECIPES = [f"{dataset}/slim" for dataset in (*HOST, "market1501", "market15
 SLIM_DEMO_RECIPES = [f"{dataset}/slim_demo" for dataset in (*HOST, "market1501_sim", "synthetic")]
 ONCE_RECIPES = ["market1501/slim_once"]
 SYNTHETIC_RECIPES = [f"synthetic/{method}" for method in ("baseline", "demo", "sdtps")]
-PEOPLE_RECIPES = ["people/full", "people/slim"]
-"""The two stages of the model that ships; they share nothing with the recipes of a dataset."""
+PEOPLE_RECIPES = ["people/full", "people/slim", "people/small"]
+"""The stages of the model that ships; they share nothing with the recipes of a dataset."""
 OF_DATASETS = [name for name in SHIPPED if name not in PEOPLE_RECIPES]
 SECOND = ("reduction", "after_backbone", "in_backbone", "fusion", "moe_heads")
 """Options of the model in which the recipes of a dataset may differ."""
@@ -154,12 +154,16 @@ def test_synthetic_recipes_train_the_nano_model_from_scratch_on_a_cpu(name):
     assert (config.batch.num_ids, config.batch.num_instances) == (8, 4)
 
 
-def test_the_second_stage_of_people_tiny_differs_from_the_first_in_token_reduction():
-    first, second = (recipe(name) for name in PEOPLE_RECIPES)
-    assert (first.model.reduction, second.model.reduction) == ("none", "in_backbone")
-    assert replace(second.model, reduction="none", in_backbone=first.model.in_backbone) == first.model
-    assert (first.transforms, first.batch, first.data) == (second.transforms, second.batch, second.data)
-    assert first.train.select_on == second.train.select_on == "last", "nothing is chosen on the test set"
+def test_the_stages_of_people_tiny_differ_in_image_size_and_token_reduction():
+    full, slim, small = (recipe(name) for name in PEOPLE_RECIPES)
+    assert (full.model.reduction, slim.model.reduction) == ("none", "in_backbone")
+    assert replace(slim.model, reduction="none", in_backbone=full.model.in_backbone) == full.model
+    assert small.model == full.model
+    assert full.transforms == slim.transforms
+    assert replace(small.transforms, height=256, width=128, pad=8) == full.transforms
+    for other in (slim, small):
+        assert (full.batch, full.data) == (other.batch, other.data)
+        assert other.train.select_on == full.train.select_on == "last", "nothing is chosen on the test set"
 
 
 @pytest.mark.parametrize("name", OF_DATASETS)
