@@ -28,7 +28,8 @@ def unseen_cameras(manifest: Manifest, trained: Sequence[str]) -> Manifest:
     for camera in trained:
         if camera not in known:
             raise ConfigError(f"--cameras {camera}: there are {', '.join(sorted(filter(None, known)))}")
-    rows = [s for s in manifest.samples if (s.split == "train") == (s.camera in trained)]
+    samples = (s for s in manifest.samples if s.split != "val")
+    rows = [s for s in samples if (s.split == "train") == (s.camera in trained)]
     found = manifest.with_samples(rows)
     counts = Counter(sample.split for sample in rows)
     for split in ("train", "query", "gallery"):
