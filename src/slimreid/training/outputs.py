@@ -22,7 +22,7 @@ from slimreid.inference.model_card import CHOSEN_ON_TEST, ModelCard, card_from_h
 from slimreid.inference.similarity import feature_kinds, fit_impostors
 from slimreid.inference.trained_model import embed_batches, feature_similarity, read_model, write_model
 from slimreid.modalities import all_subsets
-from slimreid.models.reid_model import ReIDModel
+from slimreid.models.reid_model import BOTH, ReIDModel
 from slimreid.training.checkpoint.state import Best
 from slimreid.training.learner import Learner
 
@@ -67,7 +67,7 @@ def result_values(config: Config, origin: str, outcome: Outcome) -> dict[str, An
         "select_on": train.select_on,
         "selected_epoch": outcome.selected_epoch,
         "epochs": outcome.epochs,
-        "features": train.eval_features,
+        "features": BOTH,
         "origin": origin,
         "seed": config.seed,
         "fingerprint": outcome.fingerprint,

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from slimreid.config.files import without_removed
 from slimreid.errors import ConfigError, TrainingError
 from slimreid.inference.model_card import MODEL_NAME
 from slimreid.runs.folder import RunFolder
@@ -73,7 +74,7 @@ def _refuse_overwriting(run: RunFolder) -> None:
 
 def check_same_run(state: RunState, config: Mapping[str, Any], dataset: str) -> None:
     """Raise `ConfigError` naming every option that must not change; warn of those that change rounding."""
-    changed = changed_keys(flat_options(state.config), flat_options(config))
+    changed = changed_keys(without_removed(flat_options(state.config)), flat_options(config))
     changed = {key: text for key, text in changed.items() if key not in FREE_KEYS}
     refused = [text for key, text in changed.items() if key not in ROUNDING_KEYS]
     if refused:
