@@ -14,11 +14,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from slimreid.config import TransformConfig
-from slimreid.data.augment.degrade import degrade, draw_frame, draw_occluder, occlude, reframe
+from slimreid.data.augment.degrade import (
+    cut_out,
+    degrade,
+    draw_frame,
+    draw_occluder,
+    occlude,
+    reframe,
+    resized,
+)
 from slimreid.data.images.decode import Pixels
 from slimreid.data.sample_reader import normalise
 from slimreid.modalities import describe
@@ -82,20 +89,14 @@ def jitter_colour(image: Tensor, strength: float, rng: Rng) -> Tensor:
 def fast_resize(image: Pixels, size: tuple[int, int], mode: str) -> Pixels:
     """`slimreid.data.images.resize.resize` by torch: the same bytes, faster."""
     x = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)  # channels stay last in memory
-    if x.shape[1:] != size:
-        x = F.interpolate(x[None], size, mode=mode, antialias=True, align_corners=False)[0]
-    return x.numpy()
+    return resized(x, size, mode).numpy()
 
 
 def apply_geometry(image: Tensor, geometry: Geometry, pad: int) -> Tensor:
     """Pad (3, H, W) uint8 with black, crop to the original size, mirror."""
-    _, H, W = image.shape
     if pad:
-        shifted = torch.zeros_like(image)
-        dy, dx = geometry.top - pad, geometry.left - pad  # the crop's corner in image coordinates
-        source = image[:, max(dy, 0) : H + min(dy, 0), max(dx, 0) : W + min(dx, 0)]
-        shifted[:, max(-dy, 0) : H - max(dy, 0), max(-dx, 0) : W - max(dx, 0)] = source
-        image = shifted
+        _, H, W = image.shape
+        image = cut_out(image, geometry.top - pad, geometry.left - pad, (H, W))
     return image.flip(-1) if geometry.flip else image
 
 
