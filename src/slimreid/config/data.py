@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from slimreid.config.values import check_range
+from slimreid.config.values import check_least, check_range
 from slimreid.errors import ConfigError
 from slimreid.modalities import declare, find_modality
 
@@ -113,9 +113,7 @@ class TransformConfig:
     """Probability of leaving a modality out of a batch, or {modality: probability}; one always stays."""
 
     def __post_init__(self) -> None:
-        for name in ("height", "width"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"transforms.{name} must be at least 1, not {getattr(self, name)}")
+        check_least(self, 1, "height", "width", section="transforms")
         for name in ("flip", "erase", "colour_jitter"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"transforms.{name} must be in [0, 1], not {getattr(self, name)}")
@@ -173,6 +171,5 @@ class BatchConfig:
     """Samples per batch in test."""
 
     def __post_init__(self) -> None:
-        for name, least in (("num_ids", 2), ("num_instances", 2), ("test", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"batch.{name} must be at least {least}, not {getattr(self, name)}")
+        check_least(self, 2, "num_ids", "num_instances", section="batch")
+        check_least(self, 1, "test", section="batch")

@@ -7,6 +7,7 @@ from typing import Literal
 
 from slimreid.config.data import BatchConfig, DataConfig, TransformConfig
 from slimreid.config.model import ModelConfig
+from slimreid.config.values import check_least
 from slimreid.errors import ConfigError
 
 AVERAGE = "average"
@@ -89,8 +90,7 @@ class OptimConfig:
         for name in ("momentum", "ema"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"optim.{name} must be in [0, 1), not {getattr(self, name)}")
-        if self.accumulate < 1:
-            raise ConfigError(f"optim.accumulate must be at least 1, not {self.accumulate}")
+        check_least(self, 1, "accumulate", section="optim")
 
 
 @dataclass(frozen=True)
@@ -129,9 +129,8 @@ class TrainConfig:
     """Log after every epoch which patches are kept, how that changes, and the gradient of the scores."""
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("eval_every", 1), ("save_every", 0), ("keep_last", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"train.{name} must be at least {least}, not {getattr(self, name)}")
+        check_least(self, 1, "epochs", "eval_every", "keep_last", "threads", section="train")
+        check_least(self, 0, "save_every", section="train")
         if not 0 <= self.full_epochs < self.epochs:
             raise ConfigError(
                 f"train.full_epochs must be at least 0 and less than train.epochs {self.epochs}, not "
@@ -141,8 +140,6 @@ class TrainConfig:
             raise ConfigError(
                 f"train.weigh_branches chooses on val, but train.select_on is '{self.select_on}'; use 'val'"
             )
-        if self.threads is not None and self.threads < 1:
-            raise ConfigError(f"train.threads must be at least 1, not {self.threads}")
 
     @property
     def teacher_model(self) -> str | None:
