@@ -83,15 +83,11 @@ def make_optimizer(model: ReIDModel, config: OptimConfig) -> torch.optim.Optimiz
         freeze_backbone(model)
     groups = parameter_groups(model, config)
     # One kernel per parameter instead of a dozen; elsewhere torch chooses well by itself.
-    fused = True if _on_cpu(model) else None
+    fused = True if all(parameter.device.type == "cpu" for parameter in model.parameters()) else None
     if config.name == "sgd":
         return torch.optim.SGD(groups, momentum=config.momentum, fused=fused)
     kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
     return kind(groups, fused=fused)
-
-
-def _on_cpu(model: nn.Module) -> bool:
-    return all(parameter.device.type == "cpu" for parameter in model.parameters())
 
 
 def lr_at(group_lr: float, epoch: float, epochs: int, config: OptimConfig) -> float:

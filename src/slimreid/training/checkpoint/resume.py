@@ -149,7 +149,7 @@ def adopt(source: Path, run: RunFolder) -> Checkpoint:
     if not own:
         copy_checkpoint(source, store.path(state.epoch))
         if best != source:
-            copy_checkpoint(best, store.path(best_epoch(state)))
+            copy_checkpoint(best, store.folder / best.name)
         for before, after in (
             (origin.metrics_file, run.metrics_file),
             (origin.timing_file, run.timing_file),
@@ -160,11 +160,6 @@ def adopt(source: Path, run: RunFolder) -> Checkpoint:
     store.point_to(store.path(state.epoch))
     store.prune(state)  # a run may have been killed before it did
     return checkpoint
-
-
-def best_epoch(state: RunState) -> int:
-    """The epoch whose checkpoint is chosen so far: the best, or the last where nothing is compared."""
-    return state.best.epoch if state.best else state.epoch
 
 
 def _run_of(checkpoint: Path) -> RunFolder:
