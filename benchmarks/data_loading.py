@@ -25,6 +25,7 @@ from scipy.ndimage import gaussian_filter
 
 from slimreid.cli.console import console, table
 from slimreid.config import DataConfig, TransformConfig
+from slimreid.data.augment.transforms import ERASE_AREA, ERASE_ASPECT
 from slimreid.data.dataset import ReIDDataset
 from slimreid.data.manifest import ImageRef, Manifest, Sample
 from slimreid.modalities import DEFAULT_MODALITIES
@@ -71,8 +72,8 @@ def pillow_sample(manifest: Manifest, sample: Sample, config: TransformConfig) -
         x = (x - torch.tensor([0.5] * 3)[:, None, None]) / torch.tensor([0.5] * 3)[:, None, None]
         if random.random() < config.erase:
             for _ in range(10):
-                area = random.uniform(*config.erase_area) * height * width
-                ratio = math.exp(random.uniform(*(math.log(a) for a in config.erase_aspect)))
+                area = random.uniform(*ERASE_AREA) * height * width
+                ratio = math.exp(random.uniform(*(math.log(a) for a in ERASE_ASPECT)))
                 h, w = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
                 if h < height and w < width:
                     y, z = random.randint(0, height - h), random.randint(0, width - w)

@@ -14,14 +14,10 @@ from torch.testing import assert_close
 
 from slimreid.backbones import weight_files
 from slimreid.backbones.layers import resample_positions
-from slimreid.backbones.pretrained import (
-    convert_state_dict,
-    detect_family,
-    infer_config,
-    load_pretrained,
-    read_weights,
-)
+from slimreid.backbones.pretrained import load_pretrained
 from slimreid.backbones.vit import ViT
+from slimreid.backbones.weight_conversion import convert_state_dict, detect_family, infer_config
+from slimreid.backbones.weight_files import read_weights
 from slimreid.backbones.weight_formats import FORMATS
 from slimreid.config.backbones import SIZES, vit_config
 from slimreid.errors import ModelError

@@ -10,8 +10,9 @@ import torch
 from torch.testing import assert_close
 
 from reference import vit as reference
-from slimreid.backbones.pretrained import convert_state_dict, infer_config, load_pretrained
+from slimreid.backbones.pretrained import load_pretrained
 from slimreid.backbones.vit import ViT
+from slimreid.backbones.weight_conversion import convert_state_dict, infer_config
 from slimreid.config.backbones import vit_config
 from support.golden import load_golden
 from support.vit import timm_state

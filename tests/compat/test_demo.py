@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from slimreid.compat.demo import convert_demo_state, flatten, load_demo_checkpoint, read_demo_options
+from slimreid.compat.demo import convert_demo_state, load_demo_checkpoint
 from slimreid.compat.demo_keys import OLD_KEYS, check_value
+from slimreid.compat.demo_options import flatten, read_demo_options
 from slimreid.config.files import known_keys
 from slimreid.config.token_reduction import DEMO_SDTPS
 from slimreid.errors import ConfigError, ModelError, SlimReIDWarning

@@ -8,7 +8,7 @@ import torch
 import yaml
 
 import slimreid
-from slimreid.backbones.pretrained import convert_state_dict, infer_config
+from slimreid.backbones.weight_conversion import convert_state_dict, infer_config
 from slimreid.backbones.weight_files import read_weights
 from slimreid.cli.app import main
 from slimreid.compat.demo_run import import_demo

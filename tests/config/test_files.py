@@ -1,3 +1,4 @@
+import json
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
@@ -6,7 +7,7 @@ import yaml
 
 from slimreid import config as config_module
 from slimreid.config import Config, TransformConfig
-from slimreid.config.files import known_keys, load_config, save_config
+from slimreid.config.files import REMOVED, config_from_dict, known_keys, load_config, save_config
 from slimreid.errors import ConfigError
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").rglob("*.yaml"))
@@ -33,7 +34,7 @@ def test_saved_config_reads_back_the_same(tmp_path):
     overrides = [
         "data.modalities=[th,rgb]",
         "data.windows={tir: [100, 200]}",
-        "transforms.erase_area=[0.1,0.2]",
+        "model.stride=[8,8]",
     ]
     config = load_config(overrides=overrides)
     assert config.data.modalities == ("rgb", "tir")
@@ -54,7 +55,8 @@ def test_saved_config_reads_back_the_same(tmp_path):
         ("transforms: {pad: 200}", "transforms.pad"),
         ("transforms: {std: 0}", "transforms.std"),
         ("transforms: {modality_dropout: 1.0}", "nothing would be left"),
-        ("transforms: {erase_area: [0.5, 0.1]}", "transforms.erase_area"),
+        ("transforms: {train_resize: bilinear}", r"'transforms\.train_resize' was removed; .* 'bicubic'"),
+        ("optim: {milestones: [3]}", r"'optim\.milestones' was removed; all is done as with \[\]"),
         ("data: {cache_dir: x}", "data.cache is not 'disk'"),
         ("data: {workers: -1}", "data.workers"),
         ("data: {windows: {tir: [2, 1]}}", "data.windows.tir"),
@@ -67,6 +69,19 @@ def test_mistakes_are_named(tmp_path, text, message):
     (tmp_path / "bad.yaml").write_text(text)
     with pytest.raises(ConfigError, match=message):
         load_config([tmp_path / "bad.yaml"])
+
+
+def test_files_may_still_name_removed_options_with_what_is_always_done(tmp_path):
+    sections: dict[str, dict[str, object]] = {}
+    for key, value in REMOVED.items():
+        section, name = key.split(".")
+        sections.setdefault(section, {})[name] = value
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(sections))
+    assert load_config([tmp_path / "c.yaml"]) == Config()
+    assert config_from_dict(json.loads(json.dumps(sections))) == Config()
+    assert not REMOVED.keys() & set(known_keys())
+    with pytest.raises(ConfigError, match=r"'optim\.schedule' was removed; all is done as with 'cosine'"):
+        load_config(overrides=["optim.schedule=multistep"])
 
 
 def test_missing_file_and_unknown_override_are_named(tmp_path):

@@ -25,7 +25,7 @@ def make_config(manifest, **data):
     return Config(
         seed=5,
         data=DataConfig(str(manifest), **({"workers": 0} | data)),
-        transforms=TransformConfig(**SIZE, modality_dropout=0.3, dropout_unit="sample"),
+        transforms=TransformConfig(**SIZE, modality_dropout=0.3),
         batch=BatchConfig(num_ids=2, num_instances=3, test=4),
     )
 

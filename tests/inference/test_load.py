@@ -18,7 +18,7 @@ from slimreid.inference.model_card import INT8_CARD_NAME
 from slimreid.serve.service import open_service
 from slimreid.serve.settings import Settings
 from slimreid.training.loop import train
-from slimreid.training.warm_start import find_source
+from slimreid.training.warm_start import source_card
 from support.commands import run_command
 from support.exported import write_exported_model
 from support.runs import make_config, write_set
@@ -109,7 +109,7 @@ def test_torch_does_not_run_it(models):
     with pytest.raises(ModelError, match="an exported model, which torch does not run"):
         slimreid.export("people-tiny", models / "again")
     with pytest.raises(ConfigError, match=r"train\.teacher: .*an exported model, which torch does not run"):
-        find_source("people-tiny", "train.teacher")
+        source_card("people-tiny", "train.teacher")
 
 
 def test_nothing_is_written_into_the_package(models):

@@ -69,16 +69,6 @@ def circle(features: list[Vector], labels: list[int], margin: float, gamma: floa
     return mean_over_anchors(labels, loss)
 
 
-def supcon(features: list[Vector], labels: list[int], temperature: float) -> float:
-    """−mean over positives p of log(exp(s_p / τ) / Σ over all others exp(s / τ))."""
-
-    def loss(i: int, positives: list[int], negatives: list[int]) -> float:
-        power = {j: math.exp(cosine(features[i], features[j]) / temperature) for j in positives + negatives}
-        return -sum(math.log(power[j] / sum(power.values())) for j in positives) / len(positives)
-
-    return mean_over_anchors(labels, loss)
-
-
 def feature_distance(student: Blocks, teacher: Blocks, present: list[list[bool]]) -> float:
     """Mean of 1 − cosine over all blocks that are there."""
     found = []

@@ -78,7 +78,7 @@ def test_result_is_that_of_the_shared_model(plain, manifest):
     config = make_config(manifest)
     model = slimreid.load(folder).model
     loader = Evaluator(config, slimreid_manifest(manifest), LONE).loader("test")
-    found = extract(model, loader, torch.device("cpu"), "both")
+    found = extract(model, loader, torch.device("cpu"))
     half = len(found.index) // 2  # the manifest has query and gallery rows in turns
     query = torch.tensor([loader.dataset.samples[i].split == "query" for i in found.index.tolist()])
     assert int(query.sum()) == half
@@ -211,12 +211,6 @@ def test_last_epoch_without_choosing(tmp_path):
 def test_evaluation_comes_when_it_is_time_and_always_at_the_end(manifest, tmp_path):
     train(make_config(manifest, "train.epochs=3", "train.eval_every=2"), tmp_path)
     assert ["val" in row for row in read_metrics(tmp_path, "epoch")] == [False, True, True]
-
-
-def test_a_feature_of_choice_is_evaluated(manifest, plain, tmp_path):
-    result = train(make_config(manifest, "train.eval_features=slimmed"), tmp_path)
-    assert result["features"] == "slimmed"
-    assert result["test"] != plain[1]["test"]
 
 
 def test_data_that_cannot_be_evaluated_is_refused_before_training(tmp_path):

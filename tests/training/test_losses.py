@@ -22,7 +22,6 @@ from slimreid.training.losses import (
     batch_hard_triplet,
     circle,
     identity_loss,
-    supervised_contrastive,
 )
 from support.golden import load_golden
 
@@ -30,7 +29,6 @@ METRICS = {
     "triplet": (batch_hard_triplet(), reference.triplet),
     "triplet_margin": (batch_hard_triplet(0.7), lambda x, y: reference.triplet(x, y, 0.7)),
     "circle": (circle(0.2, 16.0), lambda x, y: reference.circle(x, y, 0.2, 16.0)),
-    "supcon": (supervised_contrastive(0.3), lambda x, y: reference.supcon(x, y, 0.3)),
 }
 
 
@@ -123,8 +121,6 @@ def expected_total(output, labels, config, weights, metric):
         ({"metric": "circle"}, lambda x, y: reference.circle(x, y, 0.3, 64.0)),
         ({"metric": "circle", "margin": 0.1}, lambda x, y: reference.circle(x, y, 0.1, 64.0)),
         ({"metric": "circle", "gamma": 8.0}, lambda x, y: reference.circle(x, y, 0.3, 8.0)),
-        ({"metric": "supcon"}, lambda x, y: reference.supcon(x, y, 0.1)),
-        ({"metric": "supcon", "temperature": 0.5}, lambda x, y: reference.supcon(x, y, 0.5)),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "plain",
 )

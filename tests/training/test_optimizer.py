@@ -6,10 +6,8 @@ from copy import deepcopy
 
 import pytest
 import torch
-from torch import nn
 
 from slimreid.config import ModelConfig, OptimConfig
-from slimreid.errors import ConfigError
 from slimreid.models.reid_model import build_model
 from slimreid.training.optimizer import freeze_backbone, make_optimizer, parameter_groups
 
@@ -69,19 +67,8 @@ def test_without_a_backbone_rate_it_learns_like_the_rest(model):
 
 
 @pytest.mark.parametrize("which", ["model", "moe_model"])
-def test_norms_and_biases_need_not_decay(which, request):
+def test_everything_decays_alike(which, request):
     model = request.getfixturevalue(which)
-    config = OptimConfig(weight_decay=0.05, decay_norms=False)
-    norms = {
-        f"{prefix}.{name}"
-        for prefix, module in model.named_modules()
-        if isinstance(module, (nn.LayerNorm, nn.BatchNorm1d))
-        for name, _ in module.named_parameters()
-    }
-    assert norms
-    for name, (_, decay) in settings_of(model, config).items():
-        free = name in norms or name.endswith(("bias", ".scale"))
-        assert decay == (0 if free else 0.05), name
     assert {d for _, d in settings_of(model, OptimConfig(weight_decay=0.05)).values()} == {0.05}
 
 
@@ -102,28 +89,6 @@ def test_freezing_is_what_the_option_does(model):
     }
     freeze_backbone(model)
     assert {name for name, p in model.named_parameters() if p.requires_grad} == other
-
-
-@pytest.mark.parametrize("cameras", [True, False])
-def test_frozen_blocks_and_what_is_before_them_do_not_learn(cameras):
-    config = ModelConfig(backbone="vit_tiny", reduction="none", fusion="mean", camera_embedding=cameras)
-    model = build_model(config, (32, 32), ("rgb",), 3, 2).train()
-    make_optimizer(model, OptimConfig(freeze_blocks=5))
-    output = model({"rgb": torch.randn(4, 3, 32, 32)}, torch.zeros(4, dtype=torch.int64) if cameras else None)
-    sum(scores.logsumexp(1).sum() for scores in output.logits.values()).backward()
-    learning = {name for name, p in model.backbone.named_parameters() if p.grad is not None}
-    blocks = {int(name.split(".")[1]) for name in learning if name.startswith("blocks.")}
-    assert blocks == set(range(5, 12))
-    others = {name.partition(".")[0] for name in learning if not name.startswith("blocks.")}
-    assert others == {"final_norm", *(["camera_embedding"] if cameras else [])}
-
-
-def test_one_block_at_least_learns(model):
-    with pytest.raises(ConfigError, match="freeze_blocks 12: the backbone has 12"):
-        make_optimizer(model, OptimConfig(freeze_blocks=12))
-    for wrong in ({"freeze_blocks": -1}, {"freeze_blocks": 2, "freeze_backbone": True}):
-        with pytest.raises(ConfigError, match=r"optim\.freeze_blocks"):
-            OptimConfig(**wrong)
 
 
 def two_steps(model, config):

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from slimreid.backbones.pretrained import convert_state_dict
-from slimreid.compat.demo import convert_demo_state, load_demo_checkpoint, read_demo_options
+from slimreid.backbones.weight_conversion import convert_state_dict
+from slimreid.compat.demo import convert_demo_state, load_demo_checkpoint
+from slimreid.compat.demo_options import read_demo_options
 from slimreid.config import LossConfig, OptimConfig
 from slimreid.models.reid_model import ReIDModel
 from slimreid.training.losses import ReIDLoss

@@ -15,26 +15,9 @@ from torch import Tensor
 
 from slimreid.backbones.layers import resample_positions
 from slimreid.backbones.vit import ViT
-from slimreid.backbones.weight_conversion import (
-    ConvertedWeights,
-    convert_state_dict,
-    detect_family,
-    infer_config,
-    unwrap_state_dict,
-)
+from slimreid.backbones.weight_conversion import ConvertedWeights, convert_state_dict
 from slimreid.backbones.weight_files import read_weights
 from slimreid.errors import ModelError
-
-__all__ = [
-    "ConvertedWeights",
-    "LoadReport",
-    "convert_state_dict",
-    "detect_family",
-    "infer_config",
-    "load_pretrained",
-    "read_weights",
-    "unwrap_state_dict",
-]
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """DeMo-style configs and checkpoints.
 
-`read_demo_options` turns old dotted keys into ours by the table in `demo_keys`;
-`load_demo_checkpoint` builds the model an old checkpoint belongs to and loads it, to the last key.
+`demo_options` turns old dotted keys into ours by the table in `demo_keys`; `load_demo_checkpoint` builds the
+model an old checkpoint belongs to and loads it, to the last key.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from slimreid.backbones.pretrained import convert_state_dict, infer_config, load_pretrained
+from slimreid.backbones.pretrained import load_pretrained
 from slimreid.backbones.vit import ViT
-from slimreid.backbones.weight_conversion import unwrap_state_dict
+from slimreid.backbones.weight_conversion import convert_state_dict, infer_config, unwrap_state_dict
 from slimreid.backbones.weight_files import read_weights
-from slimreid.compat.demo_options import DemoOptions, flatten, read_demo_options
+from slimreid.compat.demo_options import read_demo_options
 from slimreid.config.backbones import ViTConfig, vit_config
 from slimreid.config.model import ReIDOptions
 from slimreid.errors import ModelError, SlimReIDWarning
@@ -29,8 +29,6 @@ from slimreid.modalities import DEFAULT_MODALITIES, all_subsets, describe, subse
 from slimreid.models.reid_model import ReIDModel
 
 logger = logging.getLogger(__name__)
-
-__all__ = ["DemoOptions", "convert_demo_state", "flatten", "load_demo_checkpoint", "read_demo_options"]
 
 _TOWER = "BACKBONE.base."
 

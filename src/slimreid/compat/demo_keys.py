@@ -9,14 +9,12 @@ from typing import Any
 
 from slimreid.errors import ConfigError
 
-UNSET = object()
-
 
 @dataclass(frozen=True)
 class OldKey:
     """One old option: its old default, our key it sets (if directly), or why it sets none."""
 
-    default: Any = UNSET
+    default: Any
     ours: str | None = None
     """Our dotted key, where the value carries over as it is."""
     dead: str | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from slimreid.config.values import check_range
+from slimreid.config.values import check_least, check_range
 from slimreid.errors import ConfigError
 from slimreid.modalities import declare, find_modality
 
@@ -95,10 +95,8 @@ class TransformConfig:
     """Subtracted from pixel values in [0, 1]."""
     std: float = 0.5
     """Pixel values are divided by this after the mean is subtracted."""
-    train_resize: Literal["bicubic", "bilinear"] = "bicubic"
-    """Interpolation in training."""
     test_resize: Literal["bicubic", "bilinear"] = "bilinear"
-    """Interpolation in test."""
+    """Interpolation in test; in training it is bicubic."""
     flip: float = 0.5
     """Probability of a horizontal flip in training."""
     pad: int = 10
@@ -106,26 +104,16 @@ class TransformConfig:
     share_geometry: bool = True
     """Same flip and crop for all modalities of a sample; false = drawn per modality."""
     erase: float = 0.5
-    """Probability of erasing a random rectangle with noise in training."""
-    share_erase: bool = False
-    """Erase the same rectangle in all modalities; false = drawn per modality."""
-    erase_area: tuple[float, float] = (0.02, 1 / 3)
-    """Smallest and largest share of the image that is erased."""
-    erase_aspect: tuple[float, float] = (0.3, 3.3)
-    """Smallest and largest height-to-width ratio of the erased rectangle."""
+    """Probability of erasing a random rectangle with noise in training, drawn per modality."""
     colour_jitter: float = 0.0
     """Strength of random brightness, contrast and saturation, for colour images only; 0 = off."""
     degrade: DegradeConfig = field(default_factory=DegradeConfig)
     """Degradations of training images, so that a model copes with other cameras."""
     modality_dropout: float | dict[str, float] = 0.0
-    """Probability of dropping each modality in training, or {modality: probability}; one always stays."""
-    dropout_unit: Literal["batch", "sample"] = "batch"
-    """Drop modalities for a whole batch, or sample by sample."""
+    """Probability of leaving a modality out of a batch, or {modality: probability}; one always stays."""
 
     def __post_init__(self) -> None:
-        for name in ("height", "width"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"transforms.{name} must be at least 1, not {getattr(self, name)}")
+        check_least(self, 1, "height", "width", section="transforms")
         for name in ("flip", "erase", "colour_jitter"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"transforms.{name} must be in [0, 1], not {getattr(self, name)}")
@@ -134,12 +122,6 @@ class TransformConfig:
             raise ConfigError(f"transforms.std must be positive, not {self.std}")
         if not 0 <= self.pad < min(self.size):
             raise ConfigError(f"transforms.pad must be in [0, {min(self.size)}), not {self.pad}")
-        for name in ("erase_area", "erase_aspect"):
-            low, high = getattr(self, name)
-            if not 0 < low <= high or (name == "erase_area" and high > 1):
-                raise ConfigError(
-                    f"transforms.{name} must be (low, high) with 0 < low <= high, not {(low, high)}"
-                )
 
     def _check_dropout(self) -> None:
         """Raise `ConfigError` unless every probability of modality dropout is in [0, 1)."""
@@ -189,6 +171,5 @@ class BatchConfig:
     """Samples per batch in test."""
 
     def __post_init__(self) -> None:
-        for name, least in (("num_ids", 2), ("num_instances", 2), ("test", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"batch.{name} must be at least {least}, not {getattr(self, name)}")
+        check_least(self, 2, "num_ids", "num_instances", section="batch")
+        check_least(self, 1, "test", section="batch")

@@ -24,6 +24,27 @@ from slimreid.files import write_text
 CONFIG_NAME = "config.yaml"
 _DEMO_SECTIONS = {"MODEL", "SOLVER", "INPUT", "DATASETS", "DATALOADER"}
 
+REMOVED: dict[str, Any] = {
+    "loss.completion_weight": 1.0,
+    "loss.temperature": 0.1,
+    "model.completion": False,
+    "model.patch_mean": False,
+    "optim.decay_norms": True,
+    "optim.freeze_blocks": 0,
+    "optim.gamma": 0.1,
+    "optim.milestones": [],
+    "optim.min_lr_ratio": 0.001,
+    "optim.schedule": "cosine",
+    "optim.warmup_start": 0.1,
+    "train.eval_features": "both",
+    "transforms.dropout_unit": "batch",
+    "transforms.erase_area": [0.02, 1 / 3],
+    "transforms.erase_aspect": [0.3, 3.3],
+    "transforms.share_erase": False,
+    "transforms.train_resize": "bicubic",
+}
+"""Options that are no more, with the value that stands for what is always done; files may still say so."""
+
 T = TypeVar("T")
 
 
@@ -70,12 +91,17 @@ def config_from_dict(options: Mapping[str, Any]) -> Config:
 def flat_values(options: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     """Nested plain values by dotted key, each in the type its option has.
 
+    Removed options are left out where they say what is always done now.
+
     Raises:
-        ConfigError: for an unknown key, a section that is a value or the other way round, a wrong value.
+        ConfigError: for an unknown or removed key, a section that is a value or the other way round, or a
+            wrong value.
     """
     found: dict[str, Any] = {}
     for name, value in options.items():
         key = f"{prefix}{name}"
+        if key in REMOVED and value == REMOVED[key]:
+            continue
         if key not in _sections():
             found[key] = check_value(value, known_option(key).type, key)
         elif isinstance(value, Mapping):
@@ -127,14 +153,24 @@ def _sections() -> dict[str, Any]:
     return walk(Config, "")
 
 
+def without_removed(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by dotted key, as JSON holds them, without removed ones that say what is always done now."""
+    return {key: value for key, value in flat.items() if key not in REMOVED or value != REMOVED[key]}
+
+
 def known_keys() -> list[str]:
     """All dotted keys of a config."""
     return list(_options())
 
 
 def known_option(key: str) -> Option:
-    """The option of a config with this dotted key; raises `ConfigError` with the nearest known key."""
+    """The option of a config with this dotted key.
+
+    Raises `ConfigError`: with the nearest known key, or with what is done instead of a removed option.
+    """
     found = _options().get(key)
+    if key in REMOVED:
+        raise ConfigError(f"option '{key}' was removed; all is done as with {REMOVED[key]!r}")
     if found is None:
         raise ConfigError(f"unknown option '{key}'{did_you_mean(key, [*_options(), *_sections()])}")
     return found

@@ -8,7 +8,7 @@ from typing import Literal
 
 from slimreid.config.backbones import vit_config
 from slimreid.config.token_reduction import AfterBackboneConfig, InBackboneConfig, ReductionConfig
-from slimreid.config.values import check_range, check_words
+from slimreid.config.values import check_least, check_range, check_words
 from slimreid.errors import ConfigError
 
 Reduction = Literal["none", "after_backbone", "in_backbone"]
@@ -83,8 +83,7 @@ class ReIDOptions:
         if not 0 < self.second_scale < math.inf:
             raise ConfigError(f"model.second_scale must be a finite number over 0, not {self.second_scale}")
         check_range("model.missing_fill_scale", self.missing_fill_scale, 0, 1)
-        if self.moe_heads < 1:
-            raise ConfigError(f"model.moe_heads must be at least 1, not {self.moe_heads}")
+        check_least(self, 1, "moe_heads", section="model")
         if self.original_weight == 0 and (self.fusion == "none" or self.fusion_weight == 0):
             raise ConfigError(
                 "model.original_weight is 0 and there is no second branch with a model.fusion_weight over 0: "

@@ -7,6 +7,7 @@ from typing import Literal
 
 from slimreid.config.data import BatchConfig, DataConfig, TransformConfig
 from slimreid.config.model import ModelConfig
+from slimreid.config.values import check_least
 from slimreid.errors import ConfigError
 
 AVERAGE = "average"
@@ -21,8 +22,8 @@ class LossConfig:
     """Weight of the cross-entropy over identities; 0 = off."""
     label_smoothing: float = 0.1
     """Share of the target given to all classes alike, in [0, 1)."""
-    metric: Literal["triplet", "triplet_margin", "circle", "supcon"] = "triplet"
-    """Metric loss: batch-hard triplet with soft margin, with a fixed margin, circle, or SupCon."""
+    metric: Literal["triplet", "triplet_margin", "circle"] = "triplet"
+    """Metric loss: batch-hard triplet with soft margin, with a fixed margin, or circle."""
     metric_weight: float = 1.0
     """Weight of the metric loss; 0 = off."""
     metric_feature: Literal["before", "after"] = "before"
@@ -33,8 +34,6 @@ class LossConfig:
     """Margin of triplet_margin and circle."""
     gamma: float = 64.0
     """Scale of circle."""
-    temperature: float = 0.1
-    """Temperature of supcon."""
     distill: Literal["feature", "relation"] = "feature"
     """Distil the teacher's features, or the similarities within a batch."""
     distill_weight: float = 0.0
@@ -50,7 +49,7 @@ class LossConfig:
             raise ConfigError(
                 "loss.identity_weight, loss.metric_weight and loss.distill_weight are all 0: nothing to learn"
             )
-        for name in ("gamma", "temperature", "metric_norm"):
+        for name in ("gamma", "metric_norm"):
             if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise ConfigError(f"loss.{name} must be positive, not {getattr(self, name)}")
 
@@ -68,23 +67,11 @@ class OptimConfig:
     bias_lr_factor: float = 2.0
     """Factor on the learning rate of biases outside the backbone."""
     weight_decay: float = 1e-4
-    """Weight decay."""
-    decay_norms: bool = True
-    """Apply weight decay to norms and biases too."""
+    """Weight decay, of norms and biases too."""
     momentum: float = 0.9
     """Momentum of sgd."""
-    schedule: Literal["cosine", "multistep"] = "cosine"
-    """Learning-rate schedule after warm-up."""
     warmup_epochs: int = 10
-    """Epochs of linear warm-up."""
-    warmup_start: float = 0.1
-    """Learning rate at the start of warm-up, as a share of optim.lr."""
-    min_lr_ratio: float = 0.001
-    """Learning rate at the end of the cosine schedule, as a share of optim.lr."""
-    milestones: tuple[int, ...] = ()
-    """Epochs after which multistep multiplies the learning rate by optim.gamma."""
-    gamma: float = 0.1
-    """Factor of multistep at each milestone."""
+    """Epochs of linear warm-up from 0.1 of optim.lr; then the rate falls by a cosine to 0.001 of it."""
     clip_norm: float = 0.0
     """Largest gradient norm; 0 = no clipping."""
     accumulate: int = 1
@@ -93,38 +80,17 @@ class OptimConfig:
     """Decay of the moving average of the weights (EMA) that is evaluated; 0 = off."""
     freeze_backbone: bool = False
     """Train everything but the backbone."""
-    freeze_blocks: int = 0
-    """Freeze the patch embedding and this many first blocks of the backbone; 0 = none."""
 
     def __post_init__(self) -> None:
         if self.lr <= 0 or (self.backbone_lr is not None and self.backbone_lr <= 0):
             raise ConfigError("optim.lr and optim.backbone_lr must be positive; freeze with freeze_backbone")
-        for name in (
-            "bias_lr_factor",
-            "weight_decay",
-            "warmup_epochs",
-            "warmup_start",
-            "min_lr_ratio",
-            "clip_norm",
-        ):
+        for name in ("bias_lr_factor", "weight_decay", "warmup_epochs", "clip_norm"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"optim.{name} must not be negative, not {getattr(self, name)}")
         for name in ("momentum", "ema"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"optim.{name} must be in [0, 1), not {getattr(self, name)}")
-        if self.freeze_blocks < 0 or (self.freeze_blocks and self.freeze_backbone):
-            raise ConfigError(
-                "optim.freeze_blocks must not be negative, and 0 with optim.freeze_backbone, not "
-                f"{self.freeze_blocks}"
-            )
-        if self.accumulate < 1:
-            raise ConfigError(f"optim.accumulate must be at least 1, not {self.accumulate}")
-        if (self.schedule == "multistep") != bool(self.milestones):
-            raise ConfigError(
-                "optim.milestones and optim.schedule 'multistep' need each other: give both or neither"
-            )
-        if list(self.milestones) != sorted(set(self.milestones)):
-            raise ConfigError(f"optim.milestones {list(self.milestones)} must be different and ascending")
+        check_least(self, 1, "accumulate", section="optim")
 
 
 @dataclass(frozen=True)
@@ -151,8 +117,6 @@ class TrainConfig:
     """With several processes, compute heads and losses over the batches of all of them."""
     eval_every: int = 1
     """Epochs between evaluations; the last epoch is always evaluated."""
-    eval_features: Literal["original", "slimmed", "fused", "both"] = "both"
-    """Feature by which checkpoints are compared."""
     select_on: Literal["val", "test", "last"] = "val"
     """Select the checkpoint on val, on the test set (every result then says so), or take the last."""
     weigh_branches: bool = False
@@ -165,9 +129,8 @@ class TrainConfig:
     """Log after every epoch which patches are kept, how that changes, and the gradient of the scores."""
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("eval_every", 1), ("save_every", 0), ("keep_last", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"train.{name} must be at least {least}, not {getattr(self, name)}")
+        check_least(self, 1, "epochs", "eval_every", "keep_last", "threads", section="train")
+        check_least(self, 0, "save_every", section="train")
         if not 0 <= self.full_epochs < self.epochs:
             raise ConfigError(
                 f"train.full_epochs must be at least 0 and less than train.epochs {self.epochs}, not "
@@ -177,8 +140,6 @@ class TrainConfig:
             raise ConfigError(
                 f"train.weigh_branches chooses on val, but train.select_on is '{self.select_on}'; use 'val'"
             )
-        if self.threads is not None and self.threads < 1:
-            raise ConfigError(f"train.threads must be at least 1, not {self.threads}")
 
     @property
     def teacher_model(self) -> str | None:
@@ -220,11 +181,6 @@ class Config:
             )
         if self.train.weigh_branches and not self.model.second:
             raise ConfigError("train.weigh_branches: model.fusion 'none' has no second branch; use another")
-        if self.train.eval_features in ("slimmed", "fused") and self.train.eval_features != self.model.second:
-            raise ConfigError(
-                f"train.eval_features '{self.train.eval_features}' does not exist with "
-                f"model.reduction '{self.model.reduction}' and model.fusion '{self.model.fusion}'"
-            )
         if self.seed < 0:
             raise ConfigError(f"seed must not be negative, not {self.seed}")
 

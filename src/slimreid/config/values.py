@@ -202,12 +202,16 @@ def _shown(value: Any) -> str:
     return f"'{text[:60]}…'" if len(text) > 61 else f"'{text}'"
 
 
-def check_least(options: object, least: int, *names: str) -> None:
-    """Raise `ConfigError` for an option below `least`; None is left alone."""
+def check_least(options: object, least: int, *names: str, section: str = "") -> None:
+    """Raise `ConfigError` for an option below `least`; None is left alone.
+
+    Options have the name they have in a `section` of a config, or else on the command line.
+    """
     for name in names:
         value = getattr(options, name)
         if value is not None and value < least:
-            raise ConfigError(f"--{name.replace('_', '-')} must be at least {least}, not {value}")
+            key = f"{section}.{name}" if section else f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{key} must be at least {least}, not {value}")
 
 
 def union_members(kind: Any) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from slimreid.config import DataConfig, TransformConfig
 from slimreid.data.augment.transforms import TestTransform, TrainTransform, fast_resize
 from slimreid.data.batches import ModalBatch
 from slimreid.data.manifest import LabelEncoder, Manifest, Sample, Split
-from slimreid.data.sample_reader import SampleReader, broken_message
+from slimreid.data.sample_reader import SampleReader, broken_message, join_samples
 from slimreid.data.sampler import SampleKey
 from slimreid.errors import DataError
 
@@ -58,12 +58,7 @@ class ReIDDataset(Dataset[LoadedSample]):
     ) -> None:
         self.transform = TrainTransform(transforms) if train else TestTransform(transforms)
         self.reader = SampleReader(
-            manifest,
-            splits,
-            transforms,
-            data or DataConfig(),
-            mode=self.transform.mode,
-            resize=fast_resize,
+            manifest, splits, transforms, data or DataConfig(), mode=self.transform.mode, resize=fast_resize
         )
         self.samples = self.reader.samples
         self.modalities = manifest.modalities
@@ -112,22 +107,15 @@ class ReIDDataset(Dataset[LoadedSample]):
         """Join samples to a batch; absent modalities are zeros, broken samples are listed in `dropped`."""
         good = [s for s in samples if isinstance(s, LoadedSample)]
         broken = tuple((s.index, s.message) for s in samples if isinstance(s, BrokenSample))
-        present = torch.zeros(len(good), len(self.modalities), dtype=torch.bool)
-        images = {}
-        for m, name in enumerate(self.modalities):
-            stacked = torch.zeros(len(good), 3, *self.reader.size)
-            for b, sample in enumerate(good):
-                if name in sample.images:
-                    stacked[b] = sample.images[name]
-                    present[b, m] = True
-            images[name] = stacked
-        return ModalBatch(
-            images=images,
-            present=present,
+        images = [{name: image.numpy() for name, image in s.images.items()} for s in good]
+        cameras, index = [s.camera for s in good], [s.index for s in good]
+        joined = join_samples(images, self.modalities, self.reader.size, cameras, index)
+        batch, dtype = ModalBatch.from_images(joined), torch.get_default_dtype()
+        return replace(
+            batch,
+            images={name: image.to(dtype) for name, image in batch.images.items()},  # as weights are
             identity=torch.tensor([s.identity for s in good], dtype=torch.int64),
-            camera=torch.tensor([s.camera for s in good], dtype=torch.int64),
             scene=torch.tensor([s.scene for s in good], dtype=torch.int64),
-            index=torch.tensor([s.index for s in good], dtype=torch.int64),
             paths=tuple(s.paths for s in good),
             dropped=broken,
         )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slimreid.config import Config, DataConfig, TransformConfig
-from slimreid.data.images.cache import DiskCache, ImageCache, NoCache, RamCache, cache_key
+from slimreid.data.images.cache import DiskCache, ImageCache, RamCache, cache_key
 from slimreid.data.images.decode import Pixels, read_images
 from slimreid.data.images.resize import resize
 from slimreid.data.manifest import SPLITS, LabelEncoder, Manifest, Sample, Split
@@ -78,7 +78,7 @@ class SampleReader:
 
         result = {}
         for name, image in sample.images.items():
-            if isinstance(self.cache, NoCache):
+            if self.cache is None:
                 result[name] = make(name)
                 continue
             key = cache_key(self.root, image, self.windows.get(name), self.size, self.mode, self.at_least)
@@ -91,12 +91,12 @@ class SampleReader:
         return {name: normalise(x, mean, std) for name, x in self.resized(self.samples[number]).items()}
 
 
-def _make_cache(data: DataConfig, root: Path, size: tuple[int, int]) -> ImageCache:
+def _make_cache(data: DataConfig, root: Path, size: tuple[int, int]) -> ImageCache | None:
     if data.cache == "ram":
         return RamCache()
     if data.cache == "disk":
         return DiskCache(Path(data.cache_dir) if data.cache_dir else root / ".cache", size)
-    return NoCache()
+    return None
 
 
 def broken_message(sample: Sample, error: DataError) -> str:

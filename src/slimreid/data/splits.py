@@ -30,13 +30,12 @@ def hold_out_val(manifest: Manifest, share: float = 0.1, seed: int = 0) -> tuple
     count = min(max(2, round(share * len(identities))), len(eligible), len(identities) - 2)
     if count < 2:
         return manifest, 0
-    chosen = set(sorted(eligible, key=lambda identity: _draw(seed, identity))[:count])
-
-    def moved(sample: Sample) -> Sample:
-        to_val = sample.split == "train" and sample.identity in chosen
-        return replace(sample, split="val") if to_val else sample
-
-    samples = [moved(sample) for sample in manifest.samples]
+    draw = {name: hashlib.sha256(f"{seed}\0{name}".encode()).digest() for name in eligible}
+    chosen = set(sorted(eligible, key=lambda name: draw[name])[:count])
+    samples = [
+        replace(s, split="val") if s.split == "train" and s.identity in chosen else s
+        for s in manifest.samples
+    ]
     samples.sort(key=lambda s: SPLITS.index(s.split))  # stable: the order within a split stays
     return manifest.with_samples(samples), count
 
@@ -58,10 +57,6 @@ def matchable_identities(samples: Sequence[Sample], protocol: str) -> set[str]:
 def place(sample: Sample, protocol: str) -> str:
     """What the protocol compares: the camera or the scene of a sample ('' under `none`)."""
     return {"camera": sample.camera, "scene": sample.scene, "none": ""}[protocol]
-
-
-def _draw(seed: int, identity: str) -> bytes:
-    return hashlib.sha256(f"{seed}\0{identity}".encode()).digest()
 
 
 def split_flat(manifest: Manifest, train: str | None, test: str | None, query_every: int = 3) -> Manifest:

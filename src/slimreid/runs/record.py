@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slimreid.config.files import known_keys
+from slimreid.config.files import known_keys, without_removed
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.metrics.result import nullable
 from slimreid.evaluation.query_gallery import Side
@@ -155,10 +155,6 @@ def write_record(path: Path, record: RunRecord) -> None:
     write_text(path, dump(record.to_dict()) + "\n")
 
 
-_WITHOUT_EFFECT = {"model.patch_mean": False, "model.completion": False, "loss.completion_weight": 1.0}
-"""Options of committed results that no longer exist, with the values that had no effect."""
-
-
 _KINDS: Kinds = {
     **dict.fromkeys(("name", "dataset", "data_name", "select_on", "protocol", "origin", "label"), str),
     **dict.fromkeys(("seed", "epoch", "gallery", "parameters"), int),
@@ -187,9 +183,7 @@ def read_record(path: Path) -> RunRecord:
         features = {kind: _figures_from_dict(figures) for kind, figures in values.pop("features").items()}
         modalities = tuple(values.pop("modalities"))
         query_ids = np.array(values.pop("query_ids"), dtype=np.str_)
-        values["options"] = {
-            k: v for k, v in values["options"].items() if k not in _WITHOUT_EFFECT or _WITHOUT_EFFECT[k] != v
-        }
+        values["options"] = without_removed(values["options"])
         record = RunRecord(**values, features=features, modalities=modalities, query_ids=query_ids)
         for kind in features:
             record.precisions(kind)

@@ -17,12 +17,13 @@ from slimreid.config.backbones import vit_config
 from slimreid.data.batches import ModalBatch
 from slimreid.data.manifest import LabelEncoder
 from slimreid.devices import Precision, autocast
-from slimreid.errors import ConfigError, ModelError
+from slimreid.errors import ConfigError
+from slimreid.inference.load import find_model
 from slimreid.inference.model_card import ModelCard
 from slimreid.inference.trained_model import TrainedModel, assemble, read_model
 from slimreid.models.reid_model import ORIGINAL, ReIDModel, ReIDOutput
 from slimreid.training.distributed.processes import Processes, on_main
-from slimreid.training.warm_start import find_source
+from slimreid.training.warm_start import naming
 
 OPTION = "train.teacher"
 Kind = Literal["feature", "relation"]
@@ -162,20 +163,11 @@ def load_teacher(path: str, device: torch.device, processes: Processes) -> Train
     """The model that teaches, read by the main process alone; raises `ConfigError` when there is none."""
 
     def read() -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
-        found = find_source(path, OPTION)
+        found = find_model(path)
         return (found, *read_model(found))
 
-    try:
+    with naming(OPTION):
         return assemble(*on_main(read, processes), device)
-    except ModelError as error:
-        raise ConfigError(f"{OPTION}: {error}") from None
-
-
-def averaged_model(model: ReIDModel, average: Mapping[str, Tensor]) -> ReIDModel:
-    """A copy of `model` whose weights are the tensors of `average` themselves, so that it follows them."""
-    copy = deepcopy(model)
-    copy.load_state_dict(average, assign=True)
-    return copy
 
 
 def make_distillation(
@@ -191,26 +183,22 @@ def make_distillation(
     """
     if not config.train.teacher:
         return None
+    known = label_encoder.trained_cameras
     if config.train.teacher_model is None:
         assert average is not None
-        return Distillation(
-            student,
-            averaged_model(student, average),
-            compared_branches(config.model, config.model, student.modalities, student.modalities),
-            kind=config.loss.distill,
-            precision=config.train.precision,
-            cameras=torch.arange(len(label_encoder.trained_cameras), device=processes.device),
-            all_tokens=True,
-        )
-    loaded = load_teacher(config.train.teacher_model, processes.device, processes)
-    check_teacher(loaded.card, config, student.modalities)
-    numbers = {name: number for number, name in enumerate(loaded.cameras)}
-    cameras = [numbers.get(name, -1) for name in label_encoder.trained_cameras]
+        teacher, options, theirs = deepcopy(student), config.model, known
+        teacher.load_state_dict(average, assign=True)  # the tensors themselves, so that it follows them
+    else:
+        loaded = load_teacher(config.train.teacher_model, processes.device, processes)
+        check_teacher(loaded.card, config, student.modalities)
+        teacher, options, theirs = loaded.model, loaded.config.model, loaded.cameras
+    numbers = {name: number for number, name in enumerate(theirs)}
     return Distillation(
         student,
-        loaded.model,
-        compared_branches(config.model, loaded.config.model, student.modalities, loaded.modalities),
+        teacher,
+        compared_branches(config.model, options, student.modalities, teacher.modalities),
         kind=config.loss.distill,
         precision=config.train.precision,
-        cameras=torch.tensor(cameras, device=processes.device),
+        cameras=torch.tensor([numbers.get(name, -1) for name in known], device=processes.device),
+        all_tokens=config.train.teacher_model is None,
     )

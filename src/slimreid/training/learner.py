@@ -6,9 +6,10 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, TypeVar
+from itertools import chain, pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,7 +43,6 @@ from slimreid.training.warm_start import init_from
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 _OPTIMIZER, _WEIGHTS = "optimizer.", "weights."
 
 
@@ -115,9 +115,10 @@ class Learner:
         self.model.train()
         started, images, done, used = time.monotonic(), 0, 0, 0
         losses: dict[str, list[float]] = defaultdict(list)
-        for number, (batch, final) in enumerate(_mark_last(self._batches())):
+        for number, (batch, following) in enumerate(pairwise(chain(self._batches(), [None]))):
+            assert batch is not None
             used = number + 1
-            last = final or used % accumulate == 0
+            last = following is None or used % accumulate == 0
             if not self.updater.waiting:
                 self.schedule.set_epoch(epoch + number / batches)
             seed, of_run = self.config.seed, epoch * batches + number
@@ -227,17 +228,6 @@ class Learner:
 def means(values: dict[str, list[float]]) -> dict[str, float]:
     """The mean of each list, exact to the last bit whatever the order."""
     return {name: math.fsum(numbers) / len(numbers) for name, numbers in values.items()}
-
-
-def _mark_last(items: Iterable[T]) -> Iterator[tuple[T, bool]]:
-    """Each item, and whether it is the last."""
-    waiting: list[T] = []
-    for item in items:
-        if waiting:
-            yield waiting.pop(), False
-        waiting.append(item)
-    if waiting:
-        yield waiting.pop(), True
 
 
 def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

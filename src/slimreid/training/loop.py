@@ -21,8 +21,9 @@ from slimreid.devices import check_precision
 from slimreid.errors import ConfigError
 from slimreid.evaluation.query_gallery import Part
 from slimreid.files import write_text
-from slimreid.inference.model_card import MODEL_NAME
+from slimreid.inference.model_card import CHOSEN_ON_TEST, MODEL_NAME
 from slimreid.inference.trained_model import load_state, read_model
+from slimreid.models.reid_model import BOTH
 from slimreid.runs.folder import RunFolder, locked
 from slimreid.runs.identity import dataset_fingerprint
 from slimreid.runs.starts import Surroundings
@@ -36,8 +37,8 @@ from slimreid.training.distributed.failures import explained
 from slimreid.training.distributed.processes import Processes, join_processes, on_main
 from slimreid.training.environment import numeric_mode
 from slimreid.training.learner import Learner, means
-from slimreid.training.outputs import Outcome, model_card, result_values, share_model
-from slimreid.training.preparation import Beginning, Request, begin, fitted, with_whole_paths
+from slimreid.training.outputs import model_card, share_model
+from slimreid.training.preparation import begin, fitted, with_whole_paths
 from slimreid.training.validation import Evaluator, check_parts
 
 logger = logging.getLogger(__name__)
@@ -82,12 +83,11 @@ def train(
         raise ConfigError(f"--out {output} is a file; give the folder of a run, new or old")
     processes = join_processes()
     check_precision(config.train.precision, processes.device)
-    request = Request(resume, tuple(command))
     with numeric_mode(config.train, processes.device), ExitStack() as stack:
         trainer = Trainer(config, RunFolder(Path(output)), processes, callbacks, compile_backend)
         stack.enter_context(explained(lambda: trainer.doing, lambda: trainer.store.exists))
         on_main(lambda: stack.enter_context(locked(trainer.folder.path)), processes)
-        return trainer.run(request)
+        return trainer.run(resume, command)
 
 
 class Trainer:
@@ -116,16 +116,16 @@ class Trainer:
         self.kept: list[int] = []
         self.doing = "starting"
 
-    def run(self, request: Request) -> dict[str, Any]:
+    def run(self, resume: str, command: Sequence[str] = ()) -> dict[str, Any]:
         """Train from the beginning or a checkpoint to the end; returns the result."""
-        beginning = on_main(lambda: self._begin(request), self.processes)
-        self.sources, checkpoint = beginning.sources, beginning.checkpoint
-        self.learner = Learner(
-            self.config,
-            self.loader,
+        surroundings = self._surroundings()
+        checkpoint, self.sources = on_main(
+            lambda: begin(self.config, self.folder, resume, self.manifest, surroundings, command),
             self.processes,
-            self.compile_backend,
-            restored=checkpoint is not None,
+        )
+        restored = checkpoint is not None
+        self.learner = Learner(
+            self.config, self.loader, self.processes, self.compile_backend, restored=restored
         )
         if checkpoint is not None:
             state = checkpoint.state
@@ -140,9 +140,6 @@ class Trainer:
         finally:
             for callback in self.callbacks:
                 callback.close()
-
-    def _begin(self, request: Request) -> Beginning:
-        return begin(self.config, self.folder, request, self.manifest, self._surroundings())
 
     def _open_files(self, checkpoint: Checkpoint | None) -> None:
         """Open the files that grow with the run, cut back to the checkpoint."""
@@ -272,8 +269,22 @@ class Trainer:
             self.doing = "evaluating 'test' at the end"
             found = self.evaluator(self.learner.model, "test", partial(self._evaluating, "test"))
             test = found.to_dict()
-        outcome = Outcome(selected, self.epoch, self.best, header["fingerprint"], test, self.sources)
-        result = result_values(self.config, self.manifest.origin, outcome)
+        select_on = self.config.train.select_on
+        result: dict[str, Any] = {
+            "select_on": select_on,
+            "selected_epoch": selected,
+            "epochs": self.epoch,
+            "features": BOTH,
+            "origin": self.manifest.origin,
+            "seed": self.config.seed,
+            "fingerprint": header["fingerprint"],
+            "best": asdict(self.best) if self.best else None,
+            "test": test,
+        }
+        if self.sources:
+            result["sources"] = self.sources
+        if select_on == "test":
+            result["note"] = CHOSEN_ON_TEST
         on_main(lambda: self._write_result(source, result), self.processes)
         return result
 

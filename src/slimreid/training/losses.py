@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import torch
 import torch.nn.functional as F
 from pytorch_metric_learning.distances import CosineSimilarity, LpDistance
-from pytorch_metric_learning.losses import CircleLoss, SupConLoss, TripletMarginLoss
+from pytorch_metric_learning.losses import CircleLoss, TripletMarginLoss
 from pytorch_metric_learning.miners import BatchHardMiner
 from pytorch_metric_learning.reducers import MeanReducer
 from torch import Tensor
@@ -54,38 +54,22 @@ def batch_hard_triplet(margin: float | None = None) -> MetricLoss:
 
 def circle(margin: float, gamma: float) -> MetricLoss:
     """Circle loss on cosine similarities, over all pairs; anchors are averaged as in `batch_hard_triplet`."""
-    return _mean_over_anchors(
-        CircleLoss(m=margin, gamma=gamma, distance=CosineSimilarity(), reducer=MeanReducer())
-    )
-
-
-def supervised_contrastive(temperature: float) -> MetricLoss:
-    """Supervised contrastive loss on cosine similarities; anchors are averaged as in `batch_hard_triplet`."""
-    return _mean_over_anchors(
-        SupConLoss(temperature=temperature, distance=CosineSimilarity(), reducer=MeanReducer())
-    )
-
-
-def _mean_over_anchors(loss: MetricLoss) -> MetricLoss:
-    """A loss that is 0 for anchors without a positive or a negative, averaged without those."""
+    loss = CircleLoss(m=margin, gamma=gamma, distance=CosineSimilarity(), reducer=MeanReducer())
 
     def mean(features: Tensor, identity: Tensor) -> Tensor:
         same = identity[:, None] == identity
-        anchors = (same.sum(1) > 1) & ~same.all(1)
-        return loss(features, identity) * len(identity) / anchors.sum().clamp_min(1)
+        anchors = (same.sum(1) > 1) & ~same.all(1)  # the loss is 0 for all others
+        value: Tensor = loss(features, identity) * len(identity) / anchors.sum().clamp_min(1)
+        return value
 
     return mean
 
 
 def metric_loss(config: LossConfig) -> MetricLoss:
     """The metric loss that `config.metric` names."""
-    makers: dict[str, Callable[[], MetricLoss]] = {
-        "triplet": batch_hard_triplet,
-        "triplet_margin": lambda: batch_hard_triplet(config.margin),
-        "circle": lambda: circle(config.margin, config.gamma),
-        "supcon": lambda: supervised_contrastive(config.temperature),
-    }
-    return makers[config.metric]()
+    if config.metric == "circle":
+        return circle(config.margin, config.gamma)
+    return batch_hard_triplet(config.margin if config.metric == "triplet_margin" else None)
 
 
 class ReIDLoss:

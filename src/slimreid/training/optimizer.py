@@ -7,11 +7,11 @@ Every trainable parameter is in one of six groups, `<part>.<kind>`:
 | `backbone` | the transformer, without its camera embedding      | `backbone_lr`, or `lr` if that is none |
 | `new`      | everything else, the camera embedding included     | `lr`; biases × `bias_lr_factor`       |
 
-| kind     | parameters                                  | weight decay                       |
-|----------|---------------------------------------------|------------------------------------|
-| `weight` | matrices, kernels, tokens, positions        | `weight_decay`                     |
-| `gain`   | one value per channel: norms, scales        | the same, or 0 without `decay_norms` |
-| `bias`   | everything whose name ends in bias          | the same, or 0 without `decay_norms` |
+| kind     | parameters                                  |
+|----------|---------------------------------------------|
+| `weight` | matrices, kernels, tokens, positions        |
+| `gain`   | one value per channel: norms, scales        |
+| `bias`   | everything whose name ends in bias          |
 
 The camera embedding lives in the backbone but no pretrained weights have it: it starts from noise, so it
 learns at the full rate like other new parameters.
@@ -34,35 +34,14 @@ from slimreid.models.reid_model import ReIDModel
 BACKBONE, NEW = "backbone", "new"
 WEIGHT, GAIN, BIAS = "weight", "gain", "bias"
 _CAMERAS = "backbone.camera_embedding"
-
-
+_WARMUP_START, _MIN_LR_RATIO = 0.1, 0.001
+"""Shares of the base rate: that of every group at the start of the warm-up, and at the end."""
 UPDATES = "updates"
 
 
 def freeze_backbone(model: ReIDModel) -> None:
     """Stop learning in the whole backbone, camera embedding included, so that it needs no backward pass."""
     model.backbone.requires_grad_(False)
-
-
-def freeze_blocks(model: ReIDModel, count: int) -> None:
-    """Stop learning in the first `count` blocks of the backbone and in patch and position embeddings.
-
-    They need no backward pass then, unless a camera embedding learns in front of them. Raises `ConfigError`
-    when no block would be left to learn.
-    """
-    backbone = model.backbone
-    if count >= len(backbone.blocks):
-        raise ConfigError(
-            f"optim.freeze_blocks {count}: the backbone has {len(backbone.blocks)} blocks, and one must "
-            "learn; optim.freeze_backbone freezes all"
-        )
-    for name, parameter in backbone.named_parameters():
-        part, _, rest = name.partition(".")
-        behind = part in ("final_norm", "projection") or (
-            part == "blocks" and int(rest.split(".")[0]) >= count
-        )
-        if not behind and name != "camera_embedding":
-            parameter.requires_grad_(False)
 
 
 def parameter_groups(model: ReIDModel, config: OptimConfig) -> list[dict[str, Any]]:
@@ -75,7 +54,7 @@ def parameter_groups(model: ReIDModel, config: OptimConfig) -> list[dict[str, An
         if parameter.requires_grad:
             members[f"{_part(name)}.{_kind(name, parameter)}"].append(parameter)
     return [
-        {"name": name, "params": params, "lr": _lr(name, config), "weight_decay": _decay(name, config)}
+        {"name": name, "params": params, "lr": _lr(name, config), "weight_decay": config.weight_decay}
         for name, params in members.items()
         if params
     ]
@@ -98,27 +77,17 @@ def _lr(group: str, config: OptimConfig) -> float:
     return config.lr * (config.bias_lr_factor if kind == BIAS else 1.0)
 
 
-def _decay(group: str, config: OptimConfig) -> float:
-    return config.weight_decay if config.decay_norms or group.endswith(WEIGHT) else 0.0
-
-
 def make_optimizer(model: ReIDModel, config: OptimConfig) -> torch.optim.Optimizer:
     """Adam, AdamW or SGD over the groups of `model`; freezes what `config` says first."""
     if config.freeze_backbone:
         freeze_backbone(model)
-    elif config.freeze_blocks:
-        freeze_blocks(model, config.freeze_blocks)
     groups = parameter_groups(model, config)
     # One kernel per parameter instead of a dozen; elsewhere torch chooses well by itself.
-    fused = True if _on_cpu(model) else None
+    fused = True if all(parameter.device.type == "cpu" for parameter in model.parameters()) else None
     if config.name == "sgd":
         return torch.optim.SGD(groups, momentum=config.momentum, fused=fused)
     kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
     return kind(groups, fused=fused)
-
-
-def _on_cpu(model: nn.Module) -> bool:
-    return all(parameter.device.type == "cpu" for parameter in model.parameters())
 
 
 def lr_at(group_lr: float, epoch: float, epochs: int, config: OptimConfig) -> float:
@@ -127,9 +96,8 @@ def lr_at(group_lr: float, epoch: float, epochs: int, config: OptimConfig) -> fl
     A pure function of the epoch, so that a resumed run goes on exactly. With base = `optim.lr`, g the full
     rate of the group, e the epochs done, E all epochs, W = `warmup_epochs`:
 
-        e < W         s + (g − s) · e / W,  s = warmup_start · base       the same start for every group
-        cosine        f + (g − f) · (1 + cos(π · (e − W) / (E − W))) / 2,  f = min_lr_ratio · base
-        multistep     g · gamma ^ (number of milestones ≤ e)
+        e < W         s + (g − s) · e / W,  s = 0.1 · base                 the same start for every group
+        otherwise     f + (g − f) · (1 + cos(π · (e − W) / (E − W))) / 2,  f = 0.001 · base
 
     Start and end are absolute: a backbone with a small g begins above it and ends at the same value as
     everything else. The cosine begins where the warm-up ends, so there is no jump between them. Beyond the
@@ -137,11 +105,9 @@ def lr_at(group_lr: float, epoch: float, epochs: int, config: OptimConfig) -> fl
     """
     epoch = min(epoch, epochs)
     if epoch < config.warmup_epochs:
-        start = config.warmup_start * config.lr
+        start = _WARMUP_START * config.lr
         return start + (group_lr - start) * epoch / config.warmup_epochs
-    if config.schedule == "multistep":
-        return float(group_lr * config.gamma ** sum(epoch >= m for m in config.milestones))
-    end = config.min_lr_ratio * config.lr
+    end = _MIN_LR_RATIO * config.lr
     done = (epoch - config.warmup_epochs) / max(1, epochs - config.warmup_epochs)
     return end + (group_lr - end) * (1 + math.cos(math.pi * done)) / 2
 

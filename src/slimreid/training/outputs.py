@@ -1,13 +1,12 @@
-"""What a run hands over: the card of its model, the model to share, and the result."""
+"""What a run hands over: the card of its model, and the model to share."""
 
 from __future__ import annotations
 
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,32 +17,16 @@ from slimreid.data.batches import ModalBatch
 from slimreid.data.loader import eval_loader
 from slimreid.data.manifest import LabelEncoder, Manifest, Sample
 from slimreid.devices import Precision
-from slimreid.inference.model_card import CHOSEN_ON_TEST, ModelCard, card_from_header
+from slimreid.inference.model_card import ModelCard, card_from_header
 from slimreid.inference.similarity import feature_kinds, fit_impostors
 from slimreid.inference.trained_model import embed_batches, feature_similarity, read_model, write_model
 from slimreid.modalities import all_subsets
 from slimreid.models.reid_model import ReIDModel
-from slimreid.training.checkpoint.state import Best
 from slimreid.training.learner import Learner
 
 Floats = NDArray[np.float32]
 MOST_IMAGES = 12_288
 """Images that are embedded at most for the statistics, over all subsets."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How training ended."""
-
-    selected_epoch: int
-    epochs: int
-    best: Best | None
-    fingerprint: str
-    """Of the selected weights."""
-    test: dict[str, Any] | None
-    """Figures of the selected weights on the test set; None where the data has none."""
-    sources: dict[str, str]
-    """Fingerprints of the models that the run began from or follows."""
 
 
 def model_card(config: Config, manifest: Manifest, label_encoder: LabelEncoder, epoch: int) -> ModelCard:
@@ -58,27 +41,6 @@ def model_card(config: Config, manifest: Manifest, label_encoder: LabelEncoder, 
         protocol=manifest.protocol,
         origin=manifest.origin,
     )
-
-
-def result_values(config: Config, origin: str, outcome: Outcome) -> dict[str, Any]:
-    """The content of a run's result.json."""
-    train = config.train
-    values: dict[str, Any] = {
-        "select_on": train.select_on,
-        "selected_epoch": outcome.selected_epoch,
-        "epochs": outcome.epochs,
-        "features": train.eval_features,
-        "origin": origin,
-        "seed": config.seed,
-        "fingerprint": outcome.fingerprint,
-        "best": asdict(outcome.best) if outcome.best else None,
-        "test": outcome.test,
-    }
-    if outcome.sources:
-        values["sources"] = outcome.sources
-    if train.select_on == "test":
-        values["note"] = CHOSEN_ON_TEST
-    return values
 
 
 def share_model(source: Path, target: Path, learner: Learner, manifest: Manifest) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from slimreid.config import Config
@@ -13,7 +13,7 @@ from slimreid.data.manifest import Manifest
 from slimreid.errors import ConfigError, did_you_mean
 from slimreid.runs.folder import RunFolder
 from slimreid.runs.identity import dataset_fingerprint
-from slimreid.runs.starts import DataSource, Surroundings, new_start, write_starts
+from slimreid.runs.starts import DataSource, Start, Surroundings, new_start, write_starts
 from slimreid.training import distillation, warm_start
 from slimreid.training.checkpoint.resume import (
     INIT_FROM,
@@ -27,26 +27,6 @@ from slimreid.training.checkpoint.resume import (
 from slimreid.training.checkpoint.state import Checkpoint, read_state
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Request:
-    """How training was asked for, besides the options."""
-
-    resume: str
-    """`auto`, `never`, or the folder of a run or checkpoint to go on from."""
-    command: tuple[str, ...] = ()
-    """The words after `slimreid`, as they were typed."""
-
-
-@dataclass(frozen=True)
-class Beginning:
-    """Where training begins."""
-
-    checkpoint: Checkpoint | None
-    """What to go on from; None = from the start."""
-    sources: dict[str, str]
-    """Fingerprints of the models that the run began from or follows."""
 
 
 def with_whole_paths(config: Config) -> Config:
@@ -110,34 +90,40 @@ def fitted(config: Config, manifest: Manifest, processes: int = 1) -> Config:
 
 
 def begin(
-    config: Config, run: RunFolder, request: Request, manifest: Manifest, surroundings: Surroundings
-) -> Beginning:
+    config: Config,
+    run: RunFolder,
+    resume: str,
+    manifest: Manifest,
+    surroundings: Surroundings,
+    command: Sequence[str] = (),
+) -> tuple[Checkpoint | None, dict[str, str]]:
     """Find what to go on from, refuse what must not be, and lay out the run's folder.
+
+    `resume` and `command` as in `train`. Returns the checkpoint to go on from, if any, and the fingerprints
+    of the models that the run began from or follows.
 
     Raises:
         ConfigError: Options or data do not fit the run there, or a model to begin from cannot be used.
         DataError: The run's own description is damaged.
         TrainingError: A checkpoint is damaged.
     """
-    found = find_checkpoint(request.resume, run)
-    checkpoint = None
+    found = find_checkpoint(resume, run)
+    checkpoint, done = None, 0
+    starts: tuple[Start, ...] = ()
     dataset = dataset_fingerprint(manifest)
     sources = check_sources(config, manifest.modalities, restored=found is not None)
-    if found is not None:
+    if found is None:
+        warn_of_slow_backbone(config)
+    else:
         state = read_state(found)
         check_same_run(state, asdict(config), dataset)
         sources = check_same_sources(state, sources)
         check_surroundings(state, surroundings)
-    starts = run.starts() if found is not None else ()
-    if found is not None:
-        checkpoint = adopt(found, run)
-    else:
-        warn_of_slow_backbone(config)
+        starts, checkpoint, done = run.starts(), adopt(found, run), state.epoch
     save_config(config, run.path)
-    done = checkpoint.state.epoch if checkpoint else 0
-    start = new_start(request.command, done, surroundings, DataSource(dataset, manifest.origin), sources)
+    start = new_start(tuple(command), done, surroundings, DataSource(dataset, manifest.origin), sources)
     write_starts(run.starts_file, config.seed, [*starts, start])
-    return Beginning(checkpoint, sources)
+    return checkpoint, sources
 
 
 def check_sources(config: Config, modalities: Sequence[str], *, restored: bool) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -83,17 +83,19 @@ class Updater:
 
     def forward(self, batch: ModalBatch, last: bool) -> tuple[Tensor, dict[str, Tensor]]:
         """Losses of a batch; gradients are exchanged between processes only for the last before an update."""
-        waits = isinstance(self.module, DistributedDataParallel) and not last
-        with self.module.no_sync() if waits else nullcontext():  # type: ignore[operator]
+        with self._exchange(last):
             found: tuple[Tensor, dict[str, Tensor]] = self.module(batch)
         return found
 
     def backward(self, total: Tensor, last: bool) -> None:
         """Add the gradients of one batch."""
-        waits = isinstance(self.module, DistributedDataParallel) and not last
-        with self.module.no_sync() if waits else nullcontext():  # type: ignore[operator]
+        with self._exchange(last):
             self.scaler.scale(total).backward()  # type: ignore[no-untyped-call]
         self.waiting += 1
+
+    def _exchange(self, last: bool) -> AbstractContextManager[None]:
+        waits = isinstance(self.module, DistributedDataParallel) and not last
+        return self.module.no_sync() if waits else nullcontext()  # type: ignore[operator]
 
     def update(self) -> None:
         """Change the weights by the mean gradient of the batches since the last update."""

@@ -88,18 +88,17 @@ def extract(
     model: ReIDModel,
     loader: BatchLoader,
     device: torch.device,
-    feature: str,
     precision: Precision = "fp32",
     on_batch: OnBatch | None = None,
 ) -> Extracted:
-    """Features of everything in `loader`, in eval mode; with several processes each does its batches.
+    """Joint features of everything in `loader`, in eval mode; with several processes each does its batches.
 
     Batches are the same whatever the number of processes, so features are too. All processes get all.
     """
     rows: list[tuple[Tensor, ...]] = []
     for number, found in enumerate(embed_batches(model, loader, device, precision), start=1):
         batch = found.batch
-        features = F.normalize(found.features[feature].float())
+        features = F.normalize(found.features[BOTH].float())
         rows.append((features, batch.identity, batch.camera, batch.scene, batch.index))
         if on_batch is not None:
             on_batch(number, len(loader))
@@ -107,14 +106,14 @@ def extract(
         columns = [torch.cat(parts) for parts in zip(*rows, strict=True)]
     else:  # more processes than batches
         none = torch.zeros(0, dtype=torch.int64, device=device)
-        columns = [torch.zeros(0, model.sizes[feature], device=device), none, none, none, none]
+        columns = [torch.zeros(0, model.sizes[BOTH], device=device), none, none, none, none]
     columns = [gather_rows(column).cpu() for column in columns]
     order = columns[-1].argsort(stable=True)
     return Extracted(*(column[order] for column in columns))
 
 
 class Evaluator:
-    """Evaluates a model on the parts of a dataset, by one kind of feature."""
+    """Evaluates a model on the parts of a dataset, by its joint feature."""
 
     def __init__(self, config: Config, manifest: Manifest, processes: Processes) -> None:
         self.config, self.manifest, self.processes = config, manifest, processes
@@ -131,9 +130,7 @@ class Evaluator:
     def __call__(self, model: ReIDModel, part: Part, on_batch: OnBatch | None = None) -> RetrievalResult:
         """Retrieve the queries of a part in its gallery; every process must call it and gets the result."""
         loader = self.loader(part)
-        train = self.config.train
-        feature = train.eval_features
-        found = extract(model, loader, self.processes.device, feature, train.precision, on_batch)
+        found = extract(model, loader, self.processes.device, self.config.train.precision, on_batch)
         samples = [loader.dataset.samples[i] for i in found.index.tolist()]
         first, last = SPLITS_OF[part][0], SPLITS_OF[part][-1]
         query = [i for i, s in enumerate(samples) if s.split == first]
@@ -146,8 +143,8 @@ class Evaluator:
 
         Every process must call it and gets the same.
         """
-        loader, train = self.loader("val"), self.config.train
-        found = extract(model, loader, self.processes.device, BOTH, train.precision)
+        loader = self.loader("val")
+        found = extract(model, loader, self.processes.device, self.config.train.precision)
         samples = [loader.dataset.samples[i] for i in found.index.tolist()]
         rows = range(len(samples))
         labels = retrieval_labels(samples, rows, rows, self.manifest.protocol)

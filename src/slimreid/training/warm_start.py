@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from torch import Tensor
 
@@ -41,21 +41,19 @@ class Taken:
     """Tensors of the other model that have no place, or do not fit theirs."""
 
 
-def find_source(path: str, option: str) -> Path:
-    """The model file that an option names; raises `ConfigError` naming the option when there is none."""
+@contextmanager
+def naming(option: str) -> Iterator[None]:
+    """Turn a `ModelError` into a `ConfigError` that says which option named the model."""
     try:
-        return find_model(path)
+        yield
     except ModelError as error:
         raise ConfigError(f"{option}: {error}") from None
 
 
 def source_card(path: str, option: str) -> tuple[ModelCard, str]:
     """Card and fingerprint of the model that an option names; raises `ConfigError` naming the option."""
-    found = find_source(path, option)
-    try:
-        return read_card(found)
-    except ModelError as error:
-        raise ConfigError(f"{option}: {error}") from None
+    with naming(option):
+        return read_card(find_model(path))
 
 
 def init_from(model: ReIDModel, path: str, label_encoder: LabelEncoder, processes: Processes) -> None:
@@ -65,14 +63,12 @@ def init_from(model: ReIDModel, path: str, label_encoder: LabelEncoder, processe
     """
 
     def read() -> tuple[dict[str, Tensor], ModelCard]:
-        found = find_source(path, OPTION)
-        try:
-            state, header = read_model(found)
-            return state, card_from_header(found, header)
-        except ModelError as error:
-            raise ConfigError(f"{OPTION}: {error}") from None
+        found = find_model(path)
+        state, header = read_model(found)
+        return state, card_from_header(found, header)
 
-    state, card = on_main(read, processes)
+    with naming(OPTION):
+        state, card = on_main(read, processes)
     report = take_weights(model, state, card, label_encoder.trained_identities, label_encoder.trained_cameras)
     if not any(name.startswith(_BLOCKS) for name in report.taken):
         raise ConfigError(

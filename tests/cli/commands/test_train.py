@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 from slimreid.cli.parser import parse_words
-from slimreid.compat.demo import read_demo_options
-from slimreid.compat.demo_options import read_demo_file
+from slimreid.compat.demo_options import read_demo_file, read_demo_options
 from slimreid.config.files import load_config
 from slimreid.errors import ConfigError
 from support.commands import run_command

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 import slimreid.cli.commands.data.images as preview
 from slimreid.cli.app import main as slimreid
 from slimreid.config import TransformConfig
-from slimreid.data.augment.transforms import draw_dropout
-from slimreid.data.augment.whole_batches import batch_dropout, drop_from_batch
+from slimreid.data.augment.whole_batches import batch_dropout, draw_dropout, drop_from_batch
 from slimreid.data.batches import ModalBatch
 from slimreid.data.loader import train_loader
 from slimreid.errors import ConfigError
@@ -48,8 +47,8 @@ def part(batch, rows):
     return ModalBatch({n: x[rows] for n, x in batch.images.items()}, **of_samples)
 
 
-def config(probability=0.5, unit="batch"):
-    return TransformConfig(modality_dropout=probability, dropout_unit=unit)
+def config(probability=0.5):
+    return TransformConfig(modality_dropout=probability)
 
 
 def loops(gaps, names, stay):
@@ -155,10 +154,9 @@ def test_the_draw_follows_from_seed_and_step_alone():
         assert torch.equal(draws(7, part(batch, of_rank)), first[:, of_rank]), f"process {rank}"
 
 
-def test_it_is_left_to_the_samples_or_off():
+def test_nothing_is_dropped_where_it_is_off_or_one_modality_is_there():
     batch = make_batch(GAPS)
     for step in range(20):
-        assert drop_from_batch(batch, config(0.9, "sample"), 0, step) is batch
         assert drop_from_batch(batch, config(0.0), 0, step) is batch
     alone = make_batch([[1], [1]], ("tir",))
     assert drop_from_batch(alone, config(0.9), 0, 0) is alone, "a single spectrum always stays"
@@ -170,8 +168,6 @@ def test_samples_are_loaded_whole_when_batches_are_dropped_from(small_set):
     )
     whole = next(iter(train_loader(options)))
     assert whole.present.all()
-    by_sample = replace(options, transforms=replace(options.transforms, dropout_unit="sample"))
-    assert not next(iter(train_loader(by_sample))).present.all()
 
 
 def test_the_preview_shows_what_training_will_see(small_set, tmp_path, monkeypatch):

@@ -32,7 +32,7 @@ class Frame:
 
 def draw_frame(config: DegradeConfig, rng: Rng) -> Frame | None:
     """Draw another framing, or None."""
-    if not config.zoom or rng.random() >= config.zoom:
+    if not _drawn(config.zoom, rng):
         return None
     height, width = rng.uniform(0.75, 1.15, size=2)
     top, left = rng.uniform(size=2) * (1 - np.array([height, width]))
@@ -45,11 +45,7 @@ def reframe(image: Tensor, frame: Frame | None) -> Tensor:
         return image
     _, H, W = image.shape
     h, w = max(1, round(frame.height * H)), max(1, round(frame.width * W))
-    y, x = round(frame.top * H), round(frame.left * W)
-    seen = image.new_zeros(3, h, w)
-    inside = image[:, max(y, 0) : y + h, max(x, 0) : x + w]
-    seen[:, max(-y, 0) : max(-y, 0) + inside.shape[1], max(-x, 0) : max(-x, 0) + inside.shape[2]] = inside
-    return resized(seen, (H, W))
+    return resized(cut_out(image, round(frame.top * H), round(frame.left * W), (h, w)), (H, W))
 
 
 @dataclass(frozen=True)
@@ -174,11 +170,17 @@ def compress(image: Tensor, quality: int, share: float) -> Tensor:
     return resized(back, (H, W))
 
 
-def resized(image: Tensor, size: tuple[int, int]) -> Tensor:
-    """Resize by bilinear interpolation with antialiasing."""
+def cut_out(image: Tensor, top: int, left: int, size: tuple[int, int]) -> Tensor:
+    """The part of an image of `size` (height, width) with its corner at (top, left); black outside it."""
+    (height, width), (_, H, W) = size, image.shape
+    return F.pad(image, (-left, left + width - W, -top, top + height - H))
+
+
+def resized(image: Tensor, size: tuple[int, int], mode: str = "bilinear") -> Tensor:
+    """Resize by interpolation with antialiasing."""
     if image.shape[1:] == size:
         return image
-    return F.interpolate(image[None], size, mode="bilinear", antialias=True, align_corners=False)[0]
+    return F.interpolate(image[None], size, mode=mode, antialias=True, align_corners=False)[0]
 
 
 def _drawn(probability: float, rng: Rng) -> bool:

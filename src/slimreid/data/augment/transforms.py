@@ -9,21 +9,30 @@ worker loads it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from slimreid.config import TransformConfig
-from slimreid.data.augment.degrade import degrade, draw_frame, draw_occluder, occlude, reframe
+from slimreid.data.augment.degrade import (
+    cut_out,
+    degrade,
+    draw_frame,
+    draw_occluder,
+    occlude,
+    reframe,
+    resized,
+)
 from slimreid.data.images.decode import Pixels
 from slimreid.data.sample_reader import normalise
 from slimreid.modalities import describe
 
 Rng = np.random.Generator
+ERASE_AREA, ERASE_ASPECT = (0.02, 1 / 3), (0.3, 3.3)
+"""Smallest and largest share of the image that is erased, and height-to-width ratio of the rectangle."""
 
 
 @dataclass(frozen=True)
@@ -58,23 +67,13 @@ def draw_rectangle(config: TransformConfig, rng: Rng) -> Rectangle | None:
         return None
     H, W = config.size
     for _ in range(10):
-        area = rng.uniform(*config.erase_area) * H * W
-        aspect = math.exp(rng.uniform(math.log(config.erase_aspect[0]), math.log(config.erase_aspect[1])))
+        area = rng.uniform(*ERASE_AREA) * H * W
+        aspect = math.exp(rng.uniform(math.log(ERASE_ASPECT[0]), math.log(ERASE_ASPECT[1])))
         height, width = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
         if 0 < height < H and 0 < width < W:
             top, left = rng.integers(0, H - height + 1), rng.integers(0, W - width + 1)
             return Rectangle(int(top), int(left), height, width)
     return None
-
-
-def draw_dropout(present: Sequence[str], config: TransformConfig, rng: Rng) -> tuple[str, ...]:
-    """The modalities that stay: each is dropped with its probability, but one always stays."""
-    if not config.drops_modalities or len(present) == 1:
-        return tuple(present)
-    draws = rng.random(len(present))
-    spare = draws - np.array([config.dropout_of(name) for name in present])
-    stay = tuple(name for name, left in zip(present, spare, strict=True) if left >= 0)
-    return stay or (present[int(spare.argmax())],)
 
 
 def jitter_colour(image: Tensor, strength: float, rng: Rng) -> Tensor:
@@ -90,47 +89,35 @@ def jitter_colour(image: Tensor, strength: float, rng: Rng) -> Tensor:
 def fast_resize(image: Pixels, size: tuple[int, int], mode: str) -> Pixels:
     """`slimreid.data.images.resize.resize` by torch: the same bytes, faster."""
     x = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)  # channels stay last in memory
-    if x.shape[1:] != size:
-        x = F.interpolate(x[None], size, mode=mode, antialias=True, align_corners=False)[0]
-    return x.numpy()
+    return resized(x, size, mode).numpy()
 
 
 def apply_geometry(image: Tensor, geometry: Geometry, pad: int) -> Tensor:
     """Pad (3, H, W) uint8 with black, crop to the original size, mirror."""
-    _, H, W = image.shape
     if pad:
-        shifted = torch.zeros_like(image)
-        dy, dx = geometry.top - pad, geometry.left - pad  # the crop's corner in image coordinates
-        source = image[:, max(dy, 0) : H + min(dy, 0), max(dx, 0) : W + min(dx, 0)]
-        shifted[:, max(-dy, 0) : H - max(dy, 0), max(-dx, 0) : W - max(dx, 0)] = source
-        image = shifted
+        _, H, W = image.shape
+        image = cut_out(image, geometry.top - pad, geometry.left - pad, (H, W))
     return image.flip(-1) if geometry.flip else image
 
 
 class TrainTransform:
-    """Resized uint8 images of one sample -> augmented (3, H, W) float tensors of the modalities that stay."""
+    """Resized uint8 images of one sample -> augmented (3, H, W) float tensors."""
+
+    mode = "bicubic"
 
     def __init__(self, config: TransformConfig) -> None:
         self.config = config
-        self.mode = config.train_resize
 
     def __call__(self, images: Mapping[str, Tensor], rng: Rng) -> dict[str, Tensor]:
-        """Augment; the draws are made in a fixed order, whichever modalities are present."""
+        """Augment; the draws are made in a fixed order."""
         config = self.config
-        stay = tuple(images)
-        if config.dropout_unit == "sample":  # that of a whole batch comes later
-            stay = draw_dropout(stay, config, rng)
         geometry = draw_geometry(config, rng)
-        rectangle = draw_rectangle(config, rng) if config.share_erase else None
         frame, occluder = draw_frame(config.degrade, rng), draw_occluder(config.degrade, rng)
         result = {}
         for name, image in images.items():
             if not config.share_geometry:
                 geometry = draw_geometry(config, rng)
-            if not config.share_erase:
-                rectangle = draw_rectangle(config, rng)
-            if name not in stay:
-                continue
+            rectangle = draw_rectangle(config, rng)
             if config.colour_jitter and describe(name).colour:
                 image = jitter_colour(image, config.colour_jitter, rng)
             if config.degrade.any:

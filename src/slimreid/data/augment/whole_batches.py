@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import compress
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 
 from slimreid.config import TransformConfig
-from slimreid.data.augment.transforms import Rng, draw_dropout
+from slimreid.data.augment.transforms import Rng
 from slimreid.data.batches import ModalBatch
 
 _DROPOUT, _STYLE = 0x64726F70, 0x7374796C
@@ -27,12 +28,21 @@ def drop_from_batch(batch: ModalBatch, config: TransformConfig, seed: int, step:
     """The batch with some modalities left out, if asked for.
 
     All samples lack the same, so that losses compare like with like. What is left out follows from (seed,
-    step) alone, so it is the same in all processes and after a resume. Dropout of single samples is not done
-    here: it is part of their augmentation.
+    step) alone, so it is the same in all processes and after a resume.
     """
-    if not config.drops_modalities or config.dropout_unit != "batch":
+    if not config.drops_modalities:
         return batch
     return batch_dropout(batch, config, np.random.default_rng([seed, step, _DROPOUT]))
+
+
+def draw_dropout(present: Sequence[str], config: TransformConfig, rng: Rng) -> tuple[str, ...]:
+    """The modalities that stay: each is dropped with its probability, but one always stays."""
+    if not config.drops_modalities or len(present) == 1:
+        return tuple(present)
+    draws = rng.random(len(present))
+    spare = draws - np.array([config.dropout_of(name) for name in present])
+    stay = tuple(name for name, left in zip(present, spare, strict=True) if left >= 0)
+    return stay or (present[int(spare.argmax())],)
 
 
 def batch_dropout(batch: ModalBatch, config: TransformConfig, rng: Rng) -> ModalBatch:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from slimreid.data.manifest import ImageRef, Manifest, Protocol, Sample, Split
+from slimreid.data.manifest import SPLITS, ImageRef, Manifest, Protocol, Sample
 from slimreid.data.problems import Problem
 from slimreid.data.splits import place
 
@@ -71,16 +71,11 @@ def too_few_identities(manifest: Manifest) -> Iterator[Problem]:
 
 def unmatched_modalities(manifest: Manifest) -> Iterator[Problem]:
     """Parts of the data that are compared with each other or trained for each other, but see other things."""
-    pairs: tuple[tuple[Split, Split], ...] = (
-        ("train", "val"),
-        ("train", "query"),
-        ("train", "gallery"),
-        ("query", "gallery"),
-    )
-    seen = {
+    seen: dict[str, dict[str, Sample]] = {
         split: {name: sample for sample in reversed(manifest.select(split)) for name in sample.images}
-        for split in ("train", "val", "query", "gallery")
+        for split in SPLITS
     }
+    pairs = (("train", "val"), ("train", "query"), ("train", "gallery"), ("query", "gallery"))
     for first, second in pairs:
         if not seen[first] or not seen[second]:
             continue

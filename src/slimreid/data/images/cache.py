@@ -23,14 +23,6 @@ class ImageCache(Protocol):
         ...
 
 
-class NoCache:
-    """Makes every image anew."""
-
-    def get(self, key: str, make: Callable[[], Pixels]) -> Pixels:
-        """Make the image."""
-        return make()
-
-
 class RamCache:
     """Keeps images in memory; each worker process fills its own, so use few workers with it."""
 

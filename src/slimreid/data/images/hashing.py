@@ -23,18 +23,12 @@ def content_hash(images: Mapping[str, ImageRef]) -> str:
 
 def hash_of(images: Mapping[str, ImageRef], contents: Mapping[str, bytes]) -> str:
     """What `content_hash` gives for files that were read already: {path: content}."""
-    digests = {path: _sha256(content) for path, content in contents.items()}
-    return _joined({name: f"{digests[ref.path]}\0{ref.box}\0{ref.window}" for name, ref in images.items()})
+    digests = {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
+    parts = {name: f"{digests[ref.path]}\0{ref.box}\0{ref.window}" for name, ref in images.items()}
+    text = "".join(f"{name}\0{parts[name]}\0" for name in sorted(parts))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def bytes_hash(contents: Mapping[str, bytes]) -> str:
     """What `content_hash` gives for whole files {modality: content}."""
     return hash_of({name: ImageRef(name) for name in contents}, contents)
-
-
-def _joined(parts: Mapping[str, str]) -> str:
-    return _sha256("".join(f"{name}\0{parts[name]}\0" for name in sorted(parts)).encode())
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

@@ -126,7 +126,6 @@ def format_manifest(manifest: Manifest) -> str:
     for name in manifest.modalities:
         header += [name, *[f"{name}_box"] * (name in with_box), *[f"{name}_window"] * (name in with_window)]
     header += [*["protocol"] * (manifest.protocol != "camera"), *["origin"] * bool(manifest.origin), *extras]
-    constants = {"protocol": manifest.protocol, "origin": manifest.origin}
     rows = [header]
     for sample in manifest.samples:
         cells = {
@@ -135,6 +134,8 @@ def format_manifest(manifest: Manifest) -> str:
             "camera": sample.camera,
             "scene": sample.scene,
             **sample.extras,
+            "protocol": manifest.protocol,
+            "origin": manifest.origin,
         }
         for name, image in sample.images.items():
             cells[name] = image.path
@@ -142,6 +143,5 @@ def format_manifest(manifest: Manifest) -> str:
                 cells[f"{name}_box"] = " ".join(map(str, image.box))
             if image.window:
                 cells[f"{name}_window"] = " ".join(f"{v:.10g}" for v in image.window)
-        cells |= constants
         rows.append([cells.get(name, "") for name in header])
     return csv_text(rows)

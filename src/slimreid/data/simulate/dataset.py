@@ -56,11 +56,7 @@ class _Job:
 
 
 def simulate_manifest(
-    manifest: Manifest,
-    out: Path,
-    seed: int = 0,
-    workers: int | None = None,
-    progress: bool | None = None,
+    manifest: Manifest, out: Path, seed: int = 0, workers: int | None = None, progress: bool | None = None
 ) -> Manifest:
     """Write a copy of an rgb-only dataset with simulated nir and tir images into the folder `out`.
 
@@ -83,8 +79,11 @@ def simulate_manifest(
         # A source that says what it is (generated, say) must not be called real.
         origin=f"{manifest.origin}; simulated {'/'.join(SIMULATED)}" if manifest.origin else ORIGIN,
     )
+    workers = workers or max(1, min(os.cpu_count() or 1, math.ceil(len(jobs) / _FILES_PER_WORKER)))
     with new_folder(out) as folder:
-        _run(jobs, folder, seed, workers, progress)
+        done = _results(jobs, folder, seed, workers)
+        for _ in progress_bar(done, "simulating nir and tir", len(jobs), progress):
+            pass
         write_manifest(result, folder / MANIFEST_NAME)
     return result
 
@@ -156,17 +155,6 @@ def _with_simulated(sample: Sample, names: dict[ImageRef, str]) -> Sample:
     images = {SOURCE: replace(image, path=f"{SOURCE}/{_mirror(image.path)}")}
     images |= {name: ImageRef(f"{name}/{names[image]}") for name in SIMULATED}
     return replace(sample, images=images)
-
-
-def _run(jobs: Sequence[_Job], out: Path, seed: int, workers: int | None, show: bool | None) -> None:
-    """Do all jobs, with a bar on standard error if wanted."""
-    done = _results(jobs, out, seed, workers or _default_workers(len(jobs)))
-    for _ in progress_bar(done, "simulating nir and tir", len(jobs), show):
-        pass
-
-
-def _default_workers(jobs: int) -> int:
-    return max(1, min(os.cpu_count() or 1, math.ceil(jobs / _FILES_PER_WORKER)))
 
 
 def _results(jobs: Sequence[_Job], out: Path, seed: int, workers: int) -> Iterator[None]:

@@ -32,11 +32,6 @@ VAL_IDENTITIES = 0.1
 """Share of the training identities that is held out, unless another is given."""
 
 
-def sample_stem(identity: int, camera: int, number: int) -> str:
-    """Name of a sample's files without suffix, `000258_cam1_0_00`."""
-    return f"{identity:06d}_cam{camera}_0_{number:02d}"
-
-
 def generate_world(
     out: Path, options: SynthOptions, workers: int | None = None, progress: bool | None = None
 ) -> int:
@@ -58,43 +53,30 @@ def write_world(
         raise ConfigError(f"workers must be at least 1, not {workers}")
     identities = draw_identities(options)
     tasks = list(product(identities, range(1, options.cameras + 1)))
-    count = len(tasks) * options.images_per_camera
     for split, modality in product(SPLIT_FOLDERS.values(), MODALITY_FOLDERS.values()):
         (folder / split / modality).mkdir(parents=True)
     for split in SPLIT_FOLDERS.values():
         (folder / MASKS / split).mkdir(parents=True)
     _describe(folder / DESCRIPTION, options, identities)
-    _write_all(folder, options, tasks, workers or os.cpu_count() or 1, progress)
-    return count
-
-
-def _write_all(
-    folder: Path,
-    options: SynthOptions,
-    tasks: list[tuple[Identity, int]],
-    workers: int,
-    progress: bool | None,
-) -> None:
-    workers = min(workers, len(tasks))
+    workers = min(workers or os.cpu_count() or 1, len(tasks))
     if workers == 1:
         for task in progress_bar(tasks, _WORK, show=progress):
             _write_samples(folder, options, *task)
-        return
-    with worker_pool(workers) as pool:
-        # Submitted before the bar starts its thread, so that no process is forked beside a running thread.
-        futures = [pool.submit(_write_samples, folder, options, *task) for task in tasks]
-        for future in progress_bar(as_completed(futures), _WORK, len(tasks), progress):
-            future.result()
+    else:
+        with worker_pool(workers) as pool:
+            # Submitted before the bar starts its thread: no process is forked beside a running thread.
+            futures = [pool.submit(_write_samples, folder, options, *task) for task in tasks]
+            for future in progress_bar(as_completed(futures), _WORK, len(tasks), progress):
+                future.result()
+    return len(tasks) * options.images_per_camera
 
 
 def _write_samples(folder: Path, options: SynthOptions, identity: Identity, camera: int) -> None:
     """Render and store all samples of one identity by one camera."""
     split = SPLIT_FOLDERS[identity.split]
     for number in range(options.images_per_camera):
-        sample, stem = (
-            render_sample(options, identity, camera, number),
-            sample_stem(identity.number, camera, number),
-        )
+        sample = render_sample(options, identity, camera, number)
+        stem = f"{identity.number:06d}_cam{camera}_0_{number:02d}"
         for modality, image in sample.images.items():
             image.save(folder / split / MODALITY_FOLDERS[modality] / f"{stem}.jpg", quality=_QUALITY)
         sample.mask.save(folder / MASKS / split / f"{stem}.png")

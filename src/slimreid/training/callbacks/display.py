@@ -95,24 +95,22 @@ class PlainDisplay(Progress):
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-class LiveDisplay(Progress):
+class LiveDisplay(PlainDisplay):
     """A table that is drawn over and over; epochs stay above it as lines."""
 
     def __init__(self, console: Console) -> None:
-        super().__init__()
-        self._lines = PlainDisplay(console)
+        super().__init__(console)
         self._rows: dict[str, str] = {}
         self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._table)
 
     def start(self, plan: Plan) -> None:
         """Show the table."""
         super().start(plan)
-        self._lines.start(plan)
         self._live.start()
 
     def step(self, report: StepReport) -> None:
         """New numbers."""
-        super().step(report)
+        Progress.step(self, report)  # without lines in between
         losses = {name: f"{value:.4f}" for name, value in report.losses.items() if name != ACCURACY}
         self._rows |= {
             "epoch": f"{report.epoch} of {self.plan.epochs}",
@@ -124,8 +122,6 @@ class LiveDisplay(Progress):
             "time left": duration(self.seconds_left),
         }
         self._rows.pop("evaluating", None)
-        # The lines of the epochs need the clock too.
-        Progress.step(self._lines, report)
 
     def evaluating(self, part: str, done: int, total: int) -> None:
         """How far the evaluation is."""
@@ -133,7 +129,7 @@ class LiveDisplay(Progress):
 
     def epoch(self, report: EpochReport) -> None:
         """The line of the epoch, and the best so far."""
-        self._lines.epoch(report)
+        super().epoch(report)
         if report.best:
             self._rows["best so far"] = (
                 f"{percent(report.best.map)} mAP on {report.best.split}, epoch {report.best.epoch}"

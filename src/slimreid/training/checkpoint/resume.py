@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from slimreid.config.files import without_removed
 from slimreid.errors import ConfigError, TrainingError
 from slimreid.inference.model_card import MODEL_NAME
 from slimreid.runs.folder import RunFolder
@@ -73,7 +74,7 @@ def _refuse_overwriting(run: RunFolder) -> None:
 
 def check_same_run(state: RunState, config: Mapping[str, Any], dataset: str) -> None:
     """Raise `ConfigError` naming every option that must not change; warn of those that change rounding."""
-    changed = changed_keys(flat_options(state.config), flat_options(config))
+    changed = changed_keys(without_removed(flat_options(state.config)), flat_options(config))
     changed = {key: text for key, text in changed.items() if key not in FREE_KEYS}
     refused = [text for key, text in changed.items() if key not in ROUNDING_KEYS]
     if refused:
@@ -148,7 +149,7 @@ def adopt(source: Path, run: RunFolder) -> Checkpoint:
     if not own:
         copy_checkpoint(source, store.path(state.epoch))
         if best != source:
-            copy_checkpoint(best, store.path(best_epoch(state)))
+            copy_checkpoint(best, store.folder / best.name)
         for before, after in (
             (origin.metrics_file, run.metrics_file),
             (origin.timing_file, run.timing_file),
@@ -159,11 +160,6 @@ def adopt(source: Path, run: RunFolder) -> Checkpoint:
     store.point_to(store.path(state.epoch))
     store.prune(state)  # a run may have been killed before it did
     return checkpoint
-
-
-def best_epoch(state: RunState) -> int:
-    """The epoch whose checkpoint is chosen so far: the best, or the last where nothing is compared."""
-    return state.best.epoch if state.best else state.epoch
 
 
 def _run_of(checkpoint: Path) -> RunFolder:

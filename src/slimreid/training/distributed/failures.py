@@ -84,10 +84,8 @@ def explained(where: Callable[[], str], saved: Callable[[], bool]) -> Iterator[N
         if not is_out_of_memory(error):
             raise
         raise TrainingError(
-            f"{where()}: out of memory; {left}. Lower batch.num_ids or "
-            "batch.num_instances (with optim.accumulate), set model.grad_checkpointing, "
-            "train.precision bf16, "
-            "or a smaller batch.test"
+            f"{where()}: out of memory; {left}. Lower batch.num_ids or batch.num_instances (with "
+            "optim.accumulate), set model.grad_checkpointing, train.precision bf16, or a smaller batch.test"
         ) from error
 
 

@@ -57,6 +57,10 @@ def leave_processes() -> None:
         PartialState().destroy_process_group()
 
 
+def _alone() -> bool:
+    return not dist.is_initialized() or dist.get_world_size() == 1
+
+
 def wrap(module: nn.Module, processes: Processes) -> nn.Module:
     """Let gradients be averaged over the processes; a single one gets its module back.
 
@@ -101,7 +105,7 @@ def gather_rows(rows: Tensor, equal: bool = False) -> Tensor:
     `equal` promises that all have the same number of rows, which saves a message. Half precision is
     sent as float32, and bool as bytes, because not every backend knows them.
     """
-    if not dist.is_initialized() or dist.get_world_size() == 1:
+    if _alone():
         return rows
     if rows.dtype == torch.bool:
         return cast(Tensor, _GatherRows.apply(rows.byte(), equal)).bool()  # type: ignore[no-untyped-call]
@@ -129,20 +133,11 @@ def _gather(rows: Tensor, equal: bool) -> list[Tensor]:
 
 def gather_objects(value: T) -> list[T]:
     """`value` of every process, in the order of their ranks."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
+    if _alone():
         return [value]
     found: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(found, value)
     return found
-
-
-def share_from_main(value: T) -> T:
-    """`value` of the main process in all processes, so that only its disk needs to hold a checkpoint."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        return value
-    box = [value]
-    dist.broadcast_object_list(box, src=0)
-    return box[0]
 
 
 def while_all_have_more(items: Iterator[T], device: torch.device) -> Iterator[T]:
@@ -150,7 +145,7 @@ def while_all_have_more(items: Iterator[T], device: torch.device) -> Iterator[T]
     while True:
         item = next(items, None)
         flag = torch.tensor([item is not None], dtype=torch.int32, device=device)
-        if dist.is_initialized() and dist.get_world_size() > 1:
+        if not _alone():
             dist.all_reduce(flag, op=dist.ReduceOp.MIN)
         if item is None or not bool(flag):
             return
@@ -162,27 +157,31 @@ class StoppedByMainError(TrainingError):
 
 
 def on_main(work: Callable[[], T], processes: Processes) -> T:
-    """Run `work` in the main process and give its result to all; what it raises stops all of them."""
+    """Run `work` in the main process and give its result to all; what it raises stops all of them.
+
+    So only the disk of the main process needs to hold a checkpoint.
+    """
     if processes.count == 1:
         return work()
-    outcome: list[Any] = [None, False]
+    outcome: list[Any] = [None, None]  # the result, or what went wrong
     failure: Exception | None = None
     if processes.main:
         try:
-            outcome = [work(), False]
+            outcome[0] = work()
         except Exception as error:
-            failure, outcome = error, [str(error), True]
-    value, failed = share_from_main(outcome)
+            failure, outcome[1] = error, str(error)
+    dist.broadcast_object_list(outcome, src=0)
     if failure is not None:
         raise failure
-    if failed:
-        raise StoppedByMainError(value)
+    value, message = outcome
+    if message is not None:
+        raise StoppedByMainError(message)
     return cast(T, value)
 
 
 def mean_named(values: Mapping[str, float], names: Sequence[str], device: torch.device) -> dict[str, float]:
     """Mean of named scalars over the processes that have them; `names` are all that any may have."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
+    if _alone():
         return dict(values)
     table = torch.zeros(2, len(names), dtype=torch.float64, device=device)
     for column, name in enumerate(names):

@@ -44,23 +44,29 @@ class Pose:
     """Side the light comes from: −1 left … 1 right."""
 
 
-class _Figure:
-    """Paints parts of one person in body coordinates."""
+class Painter:
+    """Paints parts of one object, given in coordinates (x, up, z) of its own, on a canvas."""
 
     def __init__(self, canvas: Array, coats: Mapping[str, Coat], pose: Pose, folds: Folds, is_object: bool):
         self.canvas, self.coats, self.pose, self.folds, self.is_object = canvas, coats, pose, folds, is_object
         self.cos, self.sin = float(np.cos(pose.yaw)), float(np.sin(pose.yaw))
+        self.cosp, self.sinp = float(np.cos(pose.pitch)), float(np.sin(pose.pitch))
 
-    def depth(self, joint: Joint) -> float:
-        """How much nearer to the camera than the middle of the body."""
-        x, _, z = joint
+    def depth(self, place: tuple[float, float, float]) -> float:
+        """How much nearer to the camera than the middle of the object."""
+        x, _, z = place
         return z * self.cos - x * self.sin
 
-    def project(self, joint: Joint) -> Point:
-        x, y, z = joint
+    def project(self, place: tuple[float, float, float]) -> Point:
+        """Where a place is on the canvas."""
+        x, y, z = place
+        up = y * self.cosp - self.depth(place) * self.sinp
         across = x * self.cos + z * self.sin
-        up = y * float(np.cos(self.pose.pitch)) - self.depth(joint) * float(np.sin(self.pose.pitch))
         return self.pose.foot[0] + across * self.pose.scale, self.pose.foot[1] - up * self.pose.scale
+
+
+class _Figure(Painter):
+    """Paints parts of one person in body coordinates."""
 
     def wide(self, half_width: float, half_depth: float) -> float:
         """Half the width in pixels of an elliptic body part as seen from this side."""

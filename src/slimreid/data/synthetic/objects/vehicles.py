@@ -7,42 +7,22 @@ from itertools import pairwise
 
 import numpy as np
 
-from slimreid.data.synthetic.objects.people import Pose
+from slimreid.data.synthetic.objects.people import Painter, Pose
 from slimreid.data.synthetic.objects.vehicle_bodies import BODIES, Body
 from slimreid.data.synthetic.objects.vehicle_looks import VehicleShape
-from slimreid.data.synthetic.scenery.canvas import (
-    Array,
-    Coat,
-    Point,
-    add_heat,
-    darken,
-    ellipse,
-    paint,
-    polygon,
-)
+from slimreid.data.synthetic.scenery.canvas import Array, Coat, add_heat, darken, ellipse, paint, polygon
 from slimreid.data.synthetic.scenery.materials import Folds
 
 Solid = tuple[float, float, float]  # metres forward, up, and to the right
 
 
-class _Model:
+class _Model(Painter):
     """Paints faces of one vehicle in its own coordinates."""
 
-    def __init__(self, canvas: Array, coats: Mapping[str, Coat], pose: Pose, folds: Folds, is_object: bool):
-        self.canvas, self.coats, self.pose, self.folds, self.is_object = canvas, coats, pose, folds, is_object
-        self.cos, self.sin = float(np.cos(pose.yaw)), float(np.sin(pose.yaw))
-        self.cosp, self.sinp = float(np.cos(pose.pitch)), float(np.sin(pose.pitch))
-        self.near = 1.0 if self.cos >= 0 else -1.0  # the side that shows
-
-    def depth(self, point: Solid) -> float:
-        x, _, z = point
-        return z * self.cos - x * self.sin
-
-    def project(self, point: Solid) -> Point:
-        x, y, z = point
-        up = y * self.cosp - self.depth(point) * self.sinp
-        across = x * self.cos + z * self.sin
-        return self.pose.foot[0] + across * self.pose.scale, self.pose.foot[1] - up * self.pose.scale
+    @property
+    def near(self) -> float:
+        """The side that shows."""
+        return 1.0 if self.cos >= 0 else -1.0
 
     def facing(self, normal: Solid) -> float:
         """Cosine between a face and the direction to the camera."""
