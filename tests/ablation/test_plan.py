@@ -94,7 +94,7 @@ def test_the_shipped_plans_are_sound(monkeypatch):
     files = sorted(Path("research/plans").glob("*.yaml"))
     assert {"synthetic", "market"} <= {path.stem for path in files}
     for path in files:
-        plan = read_plan(path, {"market": "m", "market_sim": "ms", "weights": "w.pth"})
+        plan = read_plan(path, {"market": "m", "market_sim": "ms", "cameras": "u", "weights": "w.pth"})
         for experiment in plan.experiments:
             changes = [f"{key}={value}" for key, value in experiment.changes.items()]
             config = load_config([experiment.config], changes)

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from slimreid.backbones import layers
 from slimreid.config import OptimConfig
 from slimreid.data.loader import train_loader
 from slimreid.errors import ConfigError
@@ -30,13 +31,13 @@ def test_fp16_on_cpu_is_refused(manifest, tmp_path):
 
 def test_bf16_computes_in_bf16(manifest, plain, tmp_path, monkeypatch):
     seen = set()
-    real = torch.nn.functional.scaled_dot_product_attention
+    real = layers.attend
 
-    def spy(q, k, v, **options):
+    def spy(q, k, v, mask=None):
         seen.add((q.dtype, torch.is_grad_enabled()))
-        return real(q, k, v, **options)
+        return real(q, k, v, mask)
 
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
+    monkeypatch.setattr(layers, "attend", spy)
     train(make_config(manifest, "train.precision=bf16"), tmp_path)
     assert seen == {(torch.bfloat16, True), (torch.bfloat16, False)}, "in training and in evaluation"
     assert {w.dtype for w in weights(tmp_path).values()} == {torch.float32, torch.int64}

@@ -171,7 +171,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tenso
     learns = torch.is_grad_enabled() and q.requires_grad
     if not (learns and q.device.type == "cpu" and q.dtype == torch.bfloat16):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    logits: Tensor = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     return (logits if mask is None else logits + mask).softmax(-1) @ v
 
 
