@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -171,11 +170,6 @@ class Sidecar:
         )
         assert empty["norms"].shape == (0, S)
         return _joined({name: np.concatenate([empty[name], *(p[name] for p in parts)]) for name in empty})
-
-    @staticmethod
-    def erase_folder(folder: Path) -> None:
-        """Remove a sidecar and everything in it."""
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _joined(found: dict[str, Any]) -> Arrays:

@@ -5,26 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slimreid.gallery.errors import GalleryError
 from slimreid.gallery.store.milvus.collections import LONGEST, text_key
-from slimreid.gallery.store.rows import Filter, NewRow, Row, RowState, files_from_json, files_to_json
-
-FIELDS = (
-    "id",
-    "identity",
-    "sample_group",
-    "modalities",
-    "camera",
-    "time",
-    "files",
-    "hash",
-    "quality",
-    "reasons",
-    "removed",
-)
+from slimreid.gallery.store.rows import Filter, NewRow, RowState, files_to_json
 
 
 def condition(which: Filter, modalities: Sequence[str]) -> str:
@@ -94,22 +80,6 @@ def state_fields(state: RowState) -> dict[str, Any]:
     }
 
 
-def to_row(line: dict[str, Any]) -> Row:
-    """A line as a row."""
-    return Row(
-        int(line["id"]),
-        line["identity"],
-        line["sample_group"],
-        tuple(line["modalities"].split("+")) if line["modalities"] else (),
-        line["camera"],
-        _number(line["time"]),
-        files_from_json(line["files"]),
-        line["hash"],
-        _number(line["quality"]),
-        tuple(json.loads(line["reasons"])),
-        bool(line["removed"]),
-    )
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+def to_state(line: Mapping[str, Any]) -> RowState:
+    """What `state_fields` gave."""
+    return RowState(line["identity"], line["sample_group"], bool(line["removed"]))

@@ -1,4 +1,4 @@
-"""SQL for rows: conditions, and rows as Python sees them."""
+"""SQL for rows: conditions, the values of a line, and features as bytes."""
 
 from __future__ import annotations
 
@@ -10,19 +10,11 @@ from typing import Any
 import numpy as np
 
 from slimreid.gallery.errors import GalleryDamagedError
-from slimreid.gallery.store.rows import (
-    Filter,
-    Floats,
-    LogEntry,
-    NewRow,
-    Row,
-    files_from_json,
-    files_to_json,
-)
+from slimreid.gallery.store.rows import Filter, Floats, NewRow, files_to_json
 
-COLUMNS = "id, identity, sample_group, modalities, camera, time, files, hash, quality, reasons, removed"
 SHIFT = 40
 """Bits of a row's number in `features.key`."""
+ROW_MASK = (1 << SHIFT) - 1
 
 
 def condition(which: Filter) -> tuple[str, list[Any]]:
@@ -55,24 +47,6 @@ def condition(which: Filter) -> tuple[str, list[Any]]:
     return " AND ".join(parts) or "1", values
 
 
-def to_row(found: Sequence[Any]) -> Row:
-    """A line of `COLUMNS` as a row."""
-    number, identity, group, modalities, camera, time, files, digest, quality, reasons, removed = found
-    return Row(
-        number,
-        identity,
-        group,
-        split_modalities(modalities),
-        camera,
-        time,
-        files_from_json(files),
-        digest,
-        quality,
-        tuple(json.loads(reasons)),
-        bool(removed),
-    )
-
-
 def insert_values(number: int, row: NewRow, revision: int) -> tuple[Any, ...]:
     """The values of a new line of `rows`."""
     return (
@@ -91,17 +65,6 @@ def insert_values(number: int, row: NewRow, revision: int) -> tuple[Any, ...]:
     )
 
 
-def to_entry(found: Sequence[Any]) -> LogEntry:
-    """A line of the log."""
-    number, time, by, operation, count, details, undoable, undone_by = found
-    return LogEntry(number, time, by, operation, count, json.loads(details), bool(undoable), undone_by)
-
-
-def split_modalities(text: str) -> tuple[str, ...]:
-    """The names in `rgb+tir`."""
-    return tuple(text.split("+")) if text else ()
-
-
 def feature_key(generation: int, row: int) -> int:
     """Key of a row's feature in a generation."""
     return generation << SHIFT | row
@@ -117,9 +80,8 @@ def from_blobs(found: Sequence[tuple[int, int, bytes]], dimension: int, place: s
     """Features (n, D) of (key, checksum, bytes); raises `GalleryDamagedError` naming a bad row."""
     for key, checksum, content in found:
         if zlib.crc32(content) != checksum or len(content) != 4 * dimension:
-            row = key & ((1 << SHIFT) - 1)
             raise GalleryDamagedError(
-                f"{place}: the feature of row {row} is damaged; remove the row, or restore a copy"
+                f"{place}: the feature of row {key & ROW_MASK} is damaged; remove the row, or restore a copy"
             )
     joined = b"".join(content for _, _, content in found)
     return np.frombuffer(joined, dtype="<f4").reshape(len(found), dimension).astype(np.float32, copy=False)
