@@ -13,7 +13,7 @@ import numpy as np
 
 from slimreid.config.model import DEFAULT_MODEL
 from slimreid.gallery import editing
-from slimreid.gallery.answers import Answer, best_identities, best_rows, make_answers
+from slimreid.gallery.answers import Answer, search_gallery
 from slimreid.gallery.clusters import Proposal, propose
 from slimreid.gallery.concerns import Concern, find_concerns
 from slimreid.gallery.decisions.calibration import RATES, Calibration
@@ -207,12 +207,7 @@ class Gallery:
             pooled: Whether images show one object and become one query.
         """
         asked = query if isinstance(query, Query) else self.query(query, pooled=pooled)
-        find = best_identities if identities else best_rows
-        found = find(self.store, asked.prepared, k, which)
-        answers = make_answers(self.store, asked, found, self.store.count(which))
-        details = {"queries": list(asked.sources or asked.names), "k": k, "identities": identities}
-        self.store.note("search", self.by, sum(len(answer.matches) for answer in answers), details)
-        return answers
+        return search_gallery(self.store, asked, k, which, self.by, identities=identities)
 
     def identify(
         self, query: Query | Any, *, rate: float = RATES[0], which: Filter = EVERYTHING, pooled: bool = False
@@ -222,11 +217,7 @@ class Gallery:
         `rate`: share of searches for strangers that may return anybody (FPIR). Others as in `search`.
         """
         asked = query if isinstance(query, Query) else self.query(query, pooled=pooled)
-        answers = decide(self.store, asked, rate, which)
-        known = sum(answer.decision.state == "known" for answer in answers)
-        details = {"queries": list(asked.sources or asked.names), "rate": rate}
-        self.store.note("identify", self.by, known, details)
-        return answers
+        return decide(self.store, asked, rate, which, self.by)
 
     def calibrate(
         self,
@@ -241,8 +232,7 @@ class Gallery:
         search among the others, without identities that the model was trained on.
         """
         if probes is None:
-            trained = getattr(self.model, "identities", ())
-            probes = rows_as_probes(self.store, trained)
+            probes = rows_as_probes(self.store, getattr(self.model, "identities", ()))
         return calibrate_store(self.store, probes, self.by, rates=rates, show_progress=show_progress)
 
     def probes(self, source: Source) -> Probes:
