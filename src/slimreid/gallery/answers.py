@@ -113,11 +113,14 @@ def best_identities(
         found = store.search(query[np.array(wanted)], count, which, similarity)
         left = []
         for number, rows in zip(wanted, found, strict=True):
-            first = {name: place for place, name in reversed(list(enumerate(rows.identities))) if name}
+            first: dict[str, int] = {}
+            for place, name in enumerate(rows.identities):
+                if name:
+                    first.setdefault(name, place)
             if len(first) < k and len(rows.ids) == count:
                 left.append(number)
                 continue
-            chosen = sorted(first.values())[:k]
+            chosen = list(first.values())[:k]
             names = tuple(rows.identities[i] for i in chosen)
             results[number] = Found(rows.ids[chosen], rows.scores[chosen], names)
         wanted, count = left, 8 * count
