@@ -10,7 +10,7 @@ import numpy as np
 from slimreid.gallery.decisions.quality import CLOSER_TO_OTHER, NEAR_DUPLICATE, Limits
 from slimreid.gallery.embedder import prepare, presence
 from slimreid.gallery.store.contract import Store
-from slimreid.gallery.store.rows import Filter, Found, Row
+from slimreid.gallery.store.rows import Filter, Found, Row, in_parts
 from slimreid.inference.similarity import Prepared
 from slimreid.progress import progress
 
@@ -30,9 +30,8 @@ class Concern:
 def find_concerns(store: Store, which: Filter, show_progress: bool | None = None) -> list[Concern]:
     """Rows of a filter that something speaks against, by id."""
     rows = store.rows(which)
-    pieces = [rows[at : at + _AT_ONCE] for at in range(0, len(rows), _AT_ONCE)]
     found: list[Concern] = []
-    for piece in progress(pieces, "checking", show=show_progress):
+    for piece in progress(in_parts(rows, _AT_ONCE), "checking", show=show_progress):
         for row, near in zip(piece, _neighbour_reasons(store, piece), strict=True):
             if reasons := (*row.reasons, *near):
                 found.append(Concern(row, reasons))
@@ -62,16 +61,11 @@ def _duplicate(row: Row, found: Found) -> tuple[str, ...]:
 
 def _closer(store: Store, row: Row, query: Prepared, found: Found) -> tuple[str, ...]:
     """Whether the best row of somebody else is above the best of the own identity, where that has any."""
-    if not row.identity:
+    others = zip(found.ids.tolist(), found.identities, strict=True)
+    number, name = next(((n, who) for n, who in others if n != row.id and who), (0, row.identity))
+    if not row.identity or name == row.identity:
         return ()
-    for number, name in zip(found.ids.tolist(), found.identities, strict=True):
-        if number == row.id or not name:
-            continue
-        if name == row.identity:
-            return ()
-        # Its own rows are further away than this one, or there are none to compare with.
-        own = store.search(query, 2, Filter(identities=[row.identity]))[0]
-        if any(other != row.id for other in own.ids.tolist()):
-            return (f"{CLOSER_TO_OTHER}: row {number} ({name})",)
-        return ()
-    return ()
+    # Its own rows are further away than this one, or there are none to compare with.
+    own = store.search(query, 2, Filter(identities=[row.identity]))[0]
+    has_others = any(other != row.id for other in own.ids.tolist())
+    return (f"{CLOSER_TO_OTHER}: row {number} ({name})",) if has_others else ()

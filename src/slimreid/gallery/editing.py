@@ -17,21 +17,16 @@ def find_rows(store: Store, which: Filter) -> list[Row]:
         raise ConfigError("say which rows: --identity, --id, --camera, ...")
     rows = store.rows(which)
     for identity in which.identities or ():
-        if not any(row.identity == identity for row in rows):
-            require_identity(store, identity)
-    missing = set(map(int, which.ids or ())) - {row.id for row in rows}
-    if which.ids is not None and missing:
+        known = store.identities()
+        if not any(row.identity == identity for row in rows) and identity not in known:
+            raise GalleryError(
+                f"{store.place}: there is no identity '{identity}'{did_you_mean(identity, known)}"
+            )
+    if missing := set(map(int, which.ids or ())) - {row.id for row in rows}:
         raise GalleryError(f"{store.place}: there is no row {min(missing)}")
     if not rows:
         raise GalleryError(f"{store.place}: no row fits")
     return rows
-
-
-def require_identity(store: Store, name: str) -> None:
-    """Raise `GalleryError` with the nearest name unless an identity is enrolled."""
-    known = store.identities()
-    if name not in known:
-        raise GalleryError(f"{store.place}: there is no identity '{name}'{did_you_mean(name, known)}")
 
 
 def remove(store: Store, which: Filter, by: str) -> int:

@@ -22,7 +22,7 @@ from slimreid.inference.embedding_sets.tables import (
     read_blocks,
 )
 
-_LABELS = ("identity", "camera", "group", "time", "images", "spectra", "hash")
+_LABELS = ("identity", "camera", "group", "time", "hash")
 
 
 @dataclass(eq=False)
@@ -41,10 +41,9 @@ class EmbeddedRows:
 
         Raises `DataError` for a folder that is damaged, or whose embedding has not been finished.
         """
-        for folder in (path, path.parent, path.parent.parent):
-            if (folder / SET_CARD_NAME).is_file():
-                break
-        else:
+        folders = (path, path.parent, path.parent.parent)
+        folder = next((each for each in folders if (each / SET_CARD_NAME).is_file()), None)
+        if folder is None:
             return None
         rows = folder / ROWS_FOLDER
         if path in (folder, rows):
@@ -85,7 +84,7 @@ class EmbeddedRows:
         Raises `DataError` naming a damaged file.
         """
         self.left_out.clear()
-        for batch in read_blocks(self.files, [*_LABELS, "feature", "status"], size):
+        for batch in read_blocks(self.files, [*_LABELS, "images", "spectra", "feature", "status"], size):
             good = batch.filter(pc.equal(batch["status"], "ok"))
             self.left_out.update(status for status in batch["status"].to_pylist() if status != "ok")
             if len(good):
@@ -98,20 +97,9 @@ class EmbeddedRows:
 
 
 def _rows(batch: pa.RecordBatch) -> list[NewRow]:
-    lines = batch.select(list(_LABELS)).to_pylist()
+    lines = batch.select([*_LABELS, "images", "spectra"]).to_pylist()
     found = []
     for line, feature in zip(lines, feature_matrix(batch["feature"]), strict=True):
-        images = images_from_text(line["images"])
-        found.append(
-            NewRow(
-                feature=feature,
-                modalities=tuple(line["spectra"]),
-                identity=line["identity"],
-                group=line["group"],
-                camera=line["camera"],
-                time=line["time"],
-                files={name: images[name] for name in line["spectra"]},
-                hash=line["hash"],
-            )
-        )
+        images, names = images_from_text(line.pop("images")), tuple(line.pop("spectra"))
+        found.append(NewRow(feature, names, files={name: images[name] for name in names}, **line))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,11 @@ from slimreid.errors import DataError
 from slimreid.files import atomic_write, refuse_existing
 from slimreid.gallery.store.contract import CALIBRATION, Store, whole_rows
 from slimreid.gallery.store.rows import Filter, ModelInfo, NewRow, files_from_json, files_to_json
+from slimreid.inference.embedding_sets.tables import feature_matrix
 
 FORMAT = 1
 _HEADER = b"slimreid"
+_FIELDS = [field.name for field in fields(NewRow) if field.name != "feature"]
 
 
 def schema(model: ModelInfo, settings: dict[str, str]) -> pa.Schema:
@@ -58,21 +60,13 @@ def write_parquet(store: Store, path: Path, which: Filter, overwrite: bool = Fal
 
 
 def _columns(chunk: Sequence[tuple[int, NewRow]]) -> dict[str, Any]:
-    rows = [row for _, row in chunk]
+    numbers, rows = zip(*chunk, strict=True)
     features = np.stack([row.feature for row in rows])
     flat = pa.array(features.reshape(-1), type=pa.float32())
     return {
-        "id": [number for number, _ in chunk],
-        "identity": [row.identity for row in rows],
-        "group": [row.group for row in rows],
-        "modalities": [list(row.modalities) for row in rows],
-        "camera": [row.camera for row in rows],
-        "time": [row.time for row in rows],
+        **{name: [getattr(row, name) for row in rows] for name in _FIELDS},
+        "id": numbers,
         "files": [files_to_json(row.files) for row in rows],
-        "hash": [row.hash for row in rows],
-        "quality": [row.quality for row in rows],
-        "reasons": [list(row.reasons) for row in rows],
-        "thumbnail": [row.thumbnail for row in rows],
         "feature": pa.FixedSizeListArray.from_arrays(flat, features.shape[1]),
     }
 
@@ -124,23 +118,10 @@ class ExportedRows:
 
 
 def _rows(batch: pa.RecordBatch) -> list[NewRow]:
-    features = batch.column("feature").flatten().to_numpy(zero_copy_only=False)
-    features = features.astype(np.float32, copy=False).reshape(batch.num_rows, -1)
-    names = [name for name in batch.schema.names if name not in ("id", "feature")]
-    lines = batch.select(names).to_pylist()
-    return [
-        NewRow(
-            feature=feature,
-            modalities=tuple(line["modalities"]),
-            identity=line["identity"],
-            group=line["group"],
-            camera=line["camera"],
-            time=line["time"],
-            files=files_from_json(line["files"]),
-            hash=line["hash"],
-            quality=line["quality"],
-            reasons=tuple(line["reasons"]),
-            thumbnail=line["thumbnail"],
-        )
-        for line, feature in zip(lines, features, strict=True)
-    ]
+    rows = []
+    for line, feature in zip(
+        batch.select(_FIELDS).to_pylist(), feature_matrix(batch["feature"]), strict=True
+    ):
+        line |= {name: tuple(line[name]) for name in ("modalities", "reasons")}
+        rows.append(NewRow(**{**line, "files": files_from_json(line["files"]), "feature": feature}))
+    return rows
