@@ -58,8 +58,8 @@ class Columns:
         new = numbers > (self.ids[known - 1] if known else 0)
         at = np.searchsorted(self.ids[:known], numbers)
         at[new] = known + np.arange(int(new.sum()))
-        self._make_room(known + int(new.sum()))
         self.rows = known + int(new.sum())
+        self._make_room(self.rows)
         self.ids[at] = numbers
         self.time[at] = np.array([np.nan if moment is None else moment for moment in time])
         self.live[at] = np.array(live, dtype=np.bool_)
