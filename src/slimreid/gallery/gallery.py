@@ -32,12 +32,11 @@ from slimreid.gallery.identification import (
 )
 from slimreid.gallery.queries import Query, embed_query, feature_query
 from slimreid.gallery.reembedding import Reembedded, reembed
-from slimreid.gallery.store.contract import Store
+from slimreid.gallery.store.contract import EVERYTHING, Store
 from slimreid.gallery.store.open import create_store, open_or_create, open_store
 from slimreid.gallery.store.rows import Filter, LogEntry, ModelInfo, Row
 from slimreid.inference.load import load
 
-EVERYTHING = Filter()
 UNKNOWN = Filter(identities=[""])
 
 

@@ -48,10 +48,10 @@ async def enrol_samples(
     there = await service.in_thread(find_known, service, list(hashes))
     new = [sample for digest, sample in hashes.items() if digest not in there]
     seen = await see_labelled(service, new) if new else []
-    by_hash = {found.upload.hash: found for found in seen}
     # What is there already is decoded too: it may be known by content and still be shown with its quality.
-    others = [sample.upload for digest, sample in hashes.items() if digest in there]
-    judged = dict(zip([u.hash for u in others], await service.decode(others), strict=True))
+    known = [sample.upload for digest, sample in hashes.items() if digest in there]
+    judged = dict(zip([u.hash for u in known], await service.decode(known), strict=True))
+    judged |= {found.upload.hash: found.decoded for found in seen}
     if dry_run:
         outcome = Outcome(known=there)
         concerns = await service.in_thread(_foreseen, service, new, seen)
@@ -62,14 +62,11 @@ async def enrol_samples(
     results = []
     for sample in samples:
         digest = sample.upload.hash
-        decoded = by_hash[digest].decoded if digest in by_hash else judged[digest]
-        shown = show_sample(Seen(sample.upload, decoded, np.zeros(0, np.float32)))
         first = hashes[digest] is sample
-        is_known = digest in outcome.known or not first
         results.append(
             SampleResult(
-                **shown.model_dump(),
-                state="known" if is_known else "enrolled",
+                **dict(show_sample(sample.upload, judged[digest])),
+                state="known" if digest in outcome.known or not first else "enrolled",
                 row=outcome.rows.get(digest) or outcome.known.get(digest),
                 concerns=outcome.concerns.get(digest, []) if first else [],
             )

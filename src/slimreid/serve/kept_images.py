@@ -16,7 +16,7 @@ from slimreid.data.images.decode import MAX_BYTES, crop_box
 from slimreid.data.images.pixels import as_pixels
 from slimreid.data.manifest import ImageRef
 from slimreid.files import atomic_write, open_regular
-from slimreid.gallery.store.contract import Store
+from slimreid.gallery.store.contract import Store, every_row
 from slimreid.gallery.store.rows import Filter, Row
 from slimreid.serve.decoding.pool import DecodePool
 
@@ -53,10 +53,8 @@ def erase_images(folder: Path, store: Store, rows: Iterable[Row]) -> None:
     ours = {path for path in paths if Path(path).is_relative_to(folder)}
     if not ours:
         return
-    after = 0
-    while others := store.rows(Filter(removed=None), 4096, after):
-        ours -= {ref.path for row in others for ref in row.files.values()}
-        after = others[-1].id
+    for other in every_row(store, Filter(removed=None)):
+        ours -= {ref.path for ref in other.files.values()}
     for path in ours:
         Path(path).unlink(missing_ok=True)
 

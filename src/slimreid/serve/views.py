@@ -16,12 +16,13 @@ from slimreid.gallery.store.contract import Store
 from slimreid.inference.embed import as_samples, make_batch
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.serve import schemas
+from slimreid.serve.decoding.messages import Decoded
 from slimreid.serve.errors import NotAvailableError
+from slimreid.serve.http.uploads import Upload
 from slimreid.serve.schemas.calibration import Calibration, CalibrationPoint
 from slimreid.serve.schemas.rows import Filters, LogEntry, Row
 from slimreid.serve.schemas.searching import Match, PatchGrid, Sample
 from slimreid.serve.schemas.service import CalibrationState
-from slimreid.serve.service import Seen
 from slimreid.times import parse_time
 
 
@@ -36,13 +37,13 @@ def show_answer(answer: Answer) -> schemas.searching.Answer:
     return schemas.searching.Answer(**{**vars(answer), "matches": matches})
 
 
-def show_sample(seen: Seen) -> Sample:
+def show_sample(upload: Upload, decoded: Decoded) -> Sample:
     """What was seen in the images of a sample."""
     return Sample(
-        number=seen.upload.number,
-        modalities=list(seen.upload.images),
-        quality=seen.decoded.quality,
-        reasons=list(seen.decoded.reasons),
+        number=upload.number,
+        modalities=list(upload.images),
+        quality=decoded.quality,
+        reasons=list(decoded.reasons),
     )
 
 

@@ -25,6 +25,9 @@ CALIBRATION = "calibration"
 """Setting: the calibration, as JSON."""
 
 
+EVERYTHING = Filter()
+
+
 class Store(Protocol):
     """Rows, features, thumbnails, settings and log of one gallery.
 
@@ -105,6 +108,14 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of files and connections."""
+
+
+def every_row(store: Store, which: Filter = EVERYTHING, chunk: int = 4096) -> Iterator[Row]:
+    """The rows that are meant, by ascending id, never all of them in memory."""
+    after = 0
+    while rows := store.rows(which, chunk, after):
+        yield from rows
+        after = rows[-1].id
 
 
 def whole_rows(store: Store, which: Filter, chunk: int = 1024) -> Iterator[list[tuple[int, NewRow]]]:

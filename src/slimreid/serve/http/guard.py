@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import anyio
@@ -114,11 +115,9 @@ class Guard:
     def _check_host(self, headers: Headers) -> None:
         """A page of another name that resolves to this machine (DNS rebinding) is not one of ours."""
         names = self.service.host_names
-        host = headers.get("host", "")
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
-            name = ""
+        name = ""
+        with suppress(ValueError):
+            name = urlsplit(f"//{headers.get('host', '')}").hostname or ""
         if "*" not in names and name not in names:
             raise NotAllowedError(f"this service is not called '{name[:100]}'; start it with --name")
 

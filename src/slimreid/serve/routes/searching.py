@@ -39,7 +39,8 @@ def search_routes(modalities: Sequence[str]) -> APIRouter:
         _, seen = await _see(request, service, EmbedForm)
         info = service.info
         samples = [
-            EmbeddedSample(**dict(show_sample(found)), embedding=found.feature.tolist()) for found in seen
+            EmbeddedSample(**dict(show_sample(s.upload, s.decoded)), embedding=s.feature.tolist())
+            for s in seen
         ]
         return Embedded(
             feature=info.feature, dimension=info.dimension, fingerprint=info.fingerprint, samples=samples
@@ -64,7 +65,7 @@ def search_routes(modalities: Sequence[str]) -> APIRouter:
         form = sent.form(IdentifyForm)
         query = service.query(seen, form.pooled)
         answers = await service.in_thread(_identify, service, query, form, who.name)
-        return IdentifyResult(answers=answers, samples=[show_sample(found) for found in seen])
+        return IdentifyResult(answers=answers, samples=[show_sample(s.upload, s.decoded) for s in seen])
 
     @router.post("/patches", openapi_extra=images_body(modalities))
     async def patches(request: Request, service: AnyService, who: Viewer) -> KeptPatches:

@@ -13,7 +13,7 @@ import numpy as np
 
 from slimreid.errors import DataError
 from slimreid.gallery.errors import GalleryDamagedError, GalleryError
-from slimreid.gallery.store.contract import GENERATION
+from slimreid.gallery.store.contract import EVERYTHING, GENERATION
 from slimreid.gallery.store.milvus import searching
 from slimreid.gallery.store.milvus.collections import AT_ONCE, Collections
 from slimreid.gallery.store.milvus.lines import condition
@@ -37,7 +37,6 @@ from slimreid.gallery.store.rows import (
 )
 from slimreid.inference.similarity import Prepared, Similarity
 
-ALL = Filter()
 SETTING = "setting:"
 _FIELDS, _LOG = COLUMNS.split(", "), LOG_COLUMNS.split(", ")
 BULK_AT_ONCE = 32_768
@@ -126,7 +125,7 @@ class MilvusStore:
         """Put a search into the log."""
         return self._writer.note(Change(operation, by, details), count)
 
-    def rows(self, which: Filter = ALL, limit: int | None = None, after: int = 0) -> list[Row]:
+    def rows(self, which: Filter = EVERYTHING, limit: int | None = None, after: int = 0) -> list[Row]:
         """Rows that are meant, by ascending id; Milvus gives them in no order, so range by range."""
         name, where, found = self._rows_name(), self._condition(which), list[Row]()
         if which.ids is not None or which.hashes is not None:  # a few rows, wherever they are
@@ -138,7 +137,7 @@ class MilvusStore:
             after += AT_ONCE
         return found[:limit]
 
-    def count(self, which: Filter = ALL) -> int:
+    def count(self, which: Filter = EVERYTHING) -> int:
         """How many rows are meant."""
         return self._collections.count(self._rows_name(), self._condition(which))
 
@@ -161,7 +160,7 @@ class MilvusStore:
         return {int(line["id"]): base64.b64decode(line["thumbnail"]) for line in lines if line["thumbnail"]}
 
     def search(
-        self, query: Prepared, k: int, which: Filter = ALL, similarity: Similarity | None = None
+        self, query: Prepared, k: int, which: Filter = EVERYTHING, similarity: Similarity | None = None
     ) -> list[Found]:
         """For each query the k rows with the highest scores."""
         return searching.search(

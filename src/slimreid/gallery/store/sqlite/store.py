@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from slimreid.gallery.errors import GalleryBusyError, GalleryDamagedError, GalleryError
-from slimreid.gallery.store.contract import GENERATION
+from slimreid.gallery.store.contract import EVERYTHING, GENERATION
 from slimreid.gallery.store.rows import (
     COLUMNS,
     LOG_COLUMNS,
@@ -36,7 +36,6 @@ from slimreid.gallery.store.sqlite.schema import RESCUE, create_file, open_file
 from slimreid.gallery.store.sqlite.statements import ROW_MASK, condition, feature_key, from_blobs, to_blob
 from slimreid.inference.similarity import Prepared, Similarity
 
-ALL = Filter()
 _AT_ONCE = 4096
 """Features read with one statement."""
 
@@ -111,13 +110,13 @@ class SqliteStore:
                 self._notes = connect(self.path, durable=False)
             return changes.write_entry(self._notes, Change(operation, by, details), count, undoable=False)
 
-    def rows(self, which: Filter = ALL, limit: int | None = None, after: int = 0) -> list[Row]:
+    def rows(self, which: Filter = EVERYTHING, limit: int | None = None, after: int = 0) -> list[Row]:
         """Rows that are meant, by ascending id."""
         where, values = condition(which)
         sql = f"SELECT {COLUMNS} FROM rows WHERE {where} AND id > ? ORDER BY id LIMIT ?"
         return [to_row(line) for line in self._ask(sql, [*values, after, -1 if limit is None else limit])]
 
-    def count(self, which: Filter = ALL) -> int:
+    def count(self, which: Filter = EVERYTHING) -> int:
         """How many rows are meant."""
         where, values = condition(which)
         return int(self._ask(f"SELECT count(*) FROM rows WHERE {where}", values)[0][0])
@@ -148,7 +147,7 @@ class SqliteStore:
         return dict(self._ask(sql, values))
 
     def search(
-        self, query: Prepared, k: int, which: Filter = ALL, similarity: Similarity | None = None
+        self, query: Prepared, k: int, which: Filter = EVERYTHING, similarity: Similarity | None = None
     ) -> list[Found]:
         """For each query the k rows with the highest scores."""
         with self._lock, explained(self.place):
