@@ -69,21 +69,14 @@ class _Side:
     """Rows of one split, n of them, by ascending id."""
 
     split: Split
-    ids: Ints
+    order: Ints
+    """(n,): number of each in the order of the files."""
     identity: Ints
     place: Ints
     left_out: int
 
-    @property
-    def position(self) -> Ints:
-        """(n,): for each row in the order of the files, where it stands by id."""
-        order = np.empty(len(self.ids), np.int64)
-        order[np.argsort(self.ids, kind="stable")] = np.arange(len(self.ids))
-        return order
-
-    def sorted(self, values: Ints) -> Ints:
-        """Values (n,) in the order of the files, by ascending id."""
-        return values[np.argsort(self.ids, kind="stable")]
+    def __len__(self) -> int:
+        return len(self.order)
 
 
 def evaluate_embeddings(
@@ -106,19 +99,19 @@ def evaluate_embeddings(
     query = _read_side(files, "query", protocol, codes)
     gallery = _read_side(files, "gallery", protocol, codes)
     for side in (query, gallery):
-        if not len(side.ids):
+        if not len(side):
             raise DataError(f"{folder}: no {side.split} rows with features, so there is nothing to search")
     blocks = list(_features(files, "query", card.similarity, block_rows))
-    order = np.argsort(query.ids, kind="stable")
-    prepared = card.similarity.prepare(
-        np.concatenate([x for x, _ in blocks])[order], np.concatenate([p for _, p in blocks])[order]
-    )
-    source = StreamedScores(card.similarity, prepared, files, gallery.position, block_rows, show_progress)
+    features, present = (np.concatenate(part)[query.order] for part in zip(*blocks, strict=True))
+    prepared = card.similarity.prepare(features, present)
+    position = np.argsort(gallery.order)
+    source = StreamedScores(card.similarity, prepared, files, position, block_rows, show_progress)
+    plural = {"camera": "cameras", "scene": "scenes", "none": "index"}[protocol]
     labels = Labels(
-        query_ids=query.sorted(query.identity),
-        gallery_ids=gallery.sorted(gallery.identity),
+        query_ids=query.identity,
+        gallery_ids=gallery.identity,
         protocol=protocol,
-        **{f"{side.split}_{_plural(protocol)}": side.sorted(side.place) for side in (query, gallery)},
+        **{f"{side.split}_{plural}": side.place for side in (query, gallery)},
     )
     result = evaluate_scores(source, labels, top_k=0, roc=True, chunk_megabytes=memory_megabytes)
     several = len(np.unique(result.query_ids[result.valid])) > 1
@@ -127,8 +120,8 @@ def evaluate_embeddings(
         card,
         result,
         bootstrap_map(result) if several else Interval(result.map, nan, nan, 0.95, 0),
-        queries=len(query.ids),
-        gallery=len(gallery.ids),
+        queries=len(query),
+        gallery=len(gallery),
         left_out=query.left_out + gallery.left_out,
     )
 
@@ -215,9 +208,9 @@ def _read_side(files: Sequence[Path], split: Split, protocol: Protocol, codes: _
         left_out += len(mine) - len(good)
         ids.append(good["id"].to_numpy())
         identities.append(codes("identity", good["identity"]))
-        values = _digests(good["images"]) if place == "images" else codes(place, good[place])
-        places.append(values)
-    return _Side(split, np.concatenate(ids), np.concatenate(identities), np.concatenate(places), left_out)
+        places.append(_digests(good["images"]) if place == "images" else codes(place, good[place]))
+    order = np.argsort(np.concatenate(ids), kind="stable")
+    return _Side(split, order, np.concatenate(identities)[order], np.concatenate(places)[order], left_out)
 
 
 def _digests(texts: pa.Array) -> Ints:
@@ -236,7 +229,3 @@ def _features(
             spectra = good["spectra"].to_pylist()
             present = np.array([[name in seen for name in similarity.modalities] for seen in spectra])
             yield feature_matrix(good["feature"]), present
-
-
-def _plural(protocol: Protocol) -> str:
-    return {"camera": "cameras", "scene": "scenes", "none": "index"}[protocol]

@@ -23,20 +23,11 @@ from slimreid.data.manifest import (
 )
 from slimreid.data.manifest.rows import Columns
 from slimreid.errors import ConfigError, DataError
-from slimreid.files import file_digest
 from slimreid.inference.embedding_sets.tables import IMAGE_ROWS, images_text, write_table
 from slimreid.modalities import find_modality
 from slimreid.times import parse_time
 
 PARQUET = ".parquet"
-
-
-@dataclass(frozen=True)
-class Constants:
-    """What a manifest says of all its rows."""
-
-    protocol: Protocol
-    origin: str
 
 
 @dataclass(frozen=True)
@@ -46,7 +37,9 @@ class LongManifest:
     path: Path
     columns: Columns
     header: tuple[str, ...]
-    constants: Constants
+    protocol: Protocol
+    """As the first row says, and so `origin`."""
+    origin: str
 
     @classmethod
     def open(cls, path: Path, modalities: Sequence[str]) -> LongManifest:
@@ -65,16 +58,7 @@ class LongManifest:
         protocol = next((p for p in PROTOCOLS if p == (first.get("protocol", "").strip() or "camera")), None)
         if protocol is None:
             raise DataError(f"{path}: protocol '{first['protocol']}' is not one of {', '.join(PROTOCOLS)}")
-        return cls(path, columns, header, Constants(protocol, first.get("origin", "").strip()))
-
-    @property
-    def root(self) -> Path:
-        """Folder that paths start from."""
-        return self.path.resolve().parent
-
-    def digest(self) -> str:
-        """SHA-256 of the file."""
-        return file_digest(self.path)
+        return cls(path, columns, header, protocol, first.get("origin", "").strip())
 
     def samples(self, split: str = "") -> Iterator[Sample]:
         """The rows, or those of a split; raises `DataError` at the first that is faulty."""
@@ -91,10 +75,10 @@ def stage_rows(manifest: LongManifest, folder: Path, split: str, part_rows: int)
 
     Files that are there are written again, with the same content.
     """
-    count = 0
-    for number, part in enumerate(_parts(manifest.samples(split), part_rows)):
-        table = pa.table(_columns(part, manifest.root), schema=IMAGE_ROWS)
-        write_table(folder / f"part-{number:06d}{PARQUET}", table)
+    samples, root, count = manifest.samples(split), manifest.path.resolve().parent, 0
+    while part := list(islice(samples, part_rows)):
+        table = pa.table(_columns(part, root), schema=IMAGE_ROWS)
+        write_table(folder / f"part-{count // part_rows:06d}{PARQUET}", table)
         count += len(part)
     if not count:
         raise DataError(f"{manifest.path}: no rows" + (f" of split '{split}'" if split else ""))
@@ -124,11 +108,6 @@ def seconds(text: str, row: int = 0) -> float | None:
         return parse_time(text)
     except ConfigError as error:
         raise DataError(f"row {row}: {TIME_COLUMN} {error}") from None
-
-
-def _parts(samples: Iterator[Sample], size: int) -> Iterator[list[Sample]]:
-    while part := list(islice(samples, size)):
-        yield part
 
 
 def _rows(path: Path, header: Sequence[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
