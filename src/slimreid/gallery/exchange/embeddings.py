@@ -34,6 +34,8 @@ class EmbeddedRows:
     files: Sequence[Path]
     left_out: Counter[str] = field(default_factory=Counter)
     """Rows without a feature by their status, counted as the others are read."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """None: a folder of embeddings has no settings of a gallery."""
 
     @classmethod
     def open(cls, path: Path) -> EmbeddedRows | None:
@@ -72,11 +74,6 @@ class EmbeddedRows:
         return ModelInfo(
             card.feature_fingerprint, card.feature, card.dimension, card.similarity, path=card.model
         )
-
-    @property
-    def settings(self) -> Mapping[str, str]:
-        """None: a folder of embeddings has no settings of a gallery."""
-        return {}
 
     def chunks(self, size: int) -> Iterator[list[NewRow]]:
         """The rows that have a feature, at most `size` at a time; the others are counted.

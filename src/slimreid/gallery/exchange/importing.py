@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from slimreid.gallery.errors import GalleryError
 from slimreid.gallery.exchange.embeddings import EmbeddedRows
 from slimreid.gallery.exchange.parquet import ExportedRows
 from slimreid.gallery.exchange.transfer import Transferred, check_same_model, take_in
 from slimreid.gallery.store.contract import Store
-from slimreid.gallery.store.rows import Filter, ModelInfo, NewRow
+from slimreid.gallery.store.rows import Filter
 from slimreid.progress import progress
 
 _COUNTED = 1024
 """Rows that are counted at once."""
 
 
-class Importable(Protocol):
-    """Rows in Parquet, of one model."""
-
-    place: Path
-    left_out: Counter[str]
-    """Rows that have no feature by their status, known once all were read."""
-
-    @property
-    def model(self) -> ModelInfo:
-        """The model that made the features."""
-
-    @property
-    def settings(self) -> Mapping[str, str]:
-        """Settings that come with the rows."""
-
-    def chunks(self, size: int) -> Iterator[list[NewRow]]:
-        """The rows, at most `size` at a time."""
-
-    def hashes(self, size: int) -> Iterator[list[str]]:
-        """The hashes of the rows that have one."""
+Importable: TypeAlias = "EmbeddedRows | ExportedRows"
+"""Rows in Parquet, of one model."""
 
 
 def open_importable(path: Path) -> Importable:

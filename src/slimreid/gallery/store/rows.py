@@ -216,6 +216,23 @@ def check_features(rows: Sequence[NewRow], dimension: int) -> None:
             raise GalleryError(f"a feature is {row.feature.shape}, but those of the gallery ({dimension},)")
 
 
+def to_columns(number: int, row: NewRow) -> dict[str, Any]:
+    """What a store keeps of a new row, as `COLUMNS`."""
+    return {
+        "id": number,
+        "identity": row.identity,
+        "sample_group": row.group,
+        "modalities": "+".join(row.modalities),
+        "camera": row.camera,
+        "time": row.time,
+        "files": files_to_json(row.files),
+        "hash": row.hash,
+        "quality": row.quality,
+        "reasons": json.dumps(list(row.reasons)),
+        "removed": False,
+    }
+
+
 def to_row(line: Sequence[Any]) -> Row:
     """What a store keeps of a row, as `COLUMNS`; NaN is no number."""
     number, identity, group, modalities, camera, time, files, digest, quality, reasons, removed = line

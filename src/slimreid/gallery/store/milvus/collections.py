@@ -34,7 +34,7 @@ LONGEST = 65_535
 """Bytes of a text at most."""
 BULK_LEAST = 4 * AT_ONCE
 """Lines from which on the bucket of a cluster is worth the way."""
-_ROW_TEXTS = ("identity", "sample_group", "camera", "hash")
+ROW_TEXTS = ("identity", "sample_group", "camera", "hash")
 """Columns of rows that are filtered by their key."""
 
 Field = tuple[str, Any, dict[str, Any]]
@@ -51,8 +51,8 @@ _TOUCHED: list[Field] = [
 ]
 _ROWS: list[Field] = [
     ("id", DataType.INT64, {}),
-    *((name, DataType.VARCHAR, _LONG) for name in (*_ROW_TEXTS, "modalities", "files", "reasons")),
-    *((f"{name}_key", DataType.VARCHAR, {"max_length": 64}) for name in (*_ROW_TEXTS, "modalities")),
+    *((name, DataType.VARCHAR, _LONG) for name in (*ROW_TEXTS, "modalities", "files", "reasons")),
+    *((f"{name}_key", DataType.VARCHAR, {"max_length": 64}) for name in (*ROW_TEXTS, "modalities")),
     ("time", DataType.DOUBLE, {}),
     ("quality", DataType.DOUBLE, {}),
     ("removed", DataType.BOOL, {}),

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slimreid.gallery.errors import GalleryError
-from slimreid.gallery.store.milvus.collections import LONGEST, text_key
-from slimreid.gallery.store.rows import Filter, NewRow, RowState, files_to_json
+from slimreid.gallery.store.milvus.collections import LONGEST, ROW_TEXTS, text_key
+from slimreid.gallery.store.rows import Filter, NewRow, RowState, to_columns
 
 
 def condition(which: Filter, modalities: Sequence[str]) -> str:
@@ -47,20 +47,13 @@ def _is_in(name: str, values: Sequence[Any]) -> str:
 def to_line(number: int, row: NewRow) -> dict[str, Any]:
     """A new row as a line; raises `GalleryError` for texts that are too long for Milvus."""
     line = {
-        "id": number,
-        "camera": row.camera,
-        "hash": row.hash,
-        "modalities": "+".join(row.modalities),
-        "files": files_to_json(row.files),
-        "reasons": json.dumps(list(row.reasons)),
+        **to_columns(number, row),
         "time": math.nan if row.time is None else float(row.time),
         "quality": math.nan if row.quality is None else float(row.quality),
         "thumbnail": base64.b64encode(row.thumbnail).decode(),
         "vector": row.feature,
-        **state_fields(RowState(row.identity, row.group)),
     }
-    for name in ("camera", "hash", "modalities"):
-        line[f"{name}_key"] = text_key(line[name])
+    line |= {f"{name}_key": text_key(line[name]) for name in (*ROW_TEXTS, "modalities")}
     for name, value in line.items():
         if isinstance(value, str) and len(value.encode("utf-8", "surrogateescape")) > LONGEST:
             raise GalleryError(

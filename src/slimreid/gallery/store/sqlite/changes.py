@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 from slimreid.gallery.errors import GalleryError
 from slimreid.gallery.store.contract import GENERATION
-from slimreid.gallery.store.rows import Change, RowState
-from slimreid.gallery.store.sqlite.statements import feature_key, insert_values, to_blob
+from slimreid.gallery.store.rows import Change, RowState, to_columns
+from slimreid.gallery.store.sqlite.statements import feature_key, to_blob
 
 
 def version(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -82,7 +82,7 @@ def _insert(connection: sqlite3.Connection, change: Change, entry: int, revision
     numbered = list(enumerate(change.rows, start=last + 1))
     connection.executemany(
         "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [insert_values(number, row, revision) for number, row in numbered],
+        [(*to_columns(number, row).values(), revision) for number, row in numbered],
     )
     connection.executemany(
         "INSERT INTO features VALUES (?, ?, ?)",

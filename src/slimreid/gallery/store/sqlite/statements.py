@@ -1,4 +1,4 @@
-"""SQL for rows: conditions, the values of a line, and features as bytes."""
+"""SQL for rows: conditions, and features as bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from slimreid.gallery.errors import GalleryDamagedError
-from slimreid.gallery.store.rows import Filter, Floats, NewRow, files_to_json
+from slimreid.gallery.store.rows import Filter, Floats
 
 SHIFT = 40
 """Bits of a row's number in `features.key`."""
@@ -45,24 +45,6 @@ def condition(which: Filter) -> tuple[str, list[Any]]:
     if which.removed is not None:
         parts.append("removed" if which.removed else "NOT removed")
     return " AND ".join(parts) or "1", values
-
-
-def insert_values(number: int, row: NewRow, revision: int) -> tuple[Any, ...]:
-    """The values of a new line of `rows`."""
-    return (
-        number,
-        row.identity,
-        row.group,
-        "+".join(row.modalities),
-        row.camera,
-        row.time,
-        files_to_json(row.files),
-        row.hash,
-        row.quality,
-        json.dumps(list(row.reasons)),
-        0,
-        revision,
-    )
 
 
 def feature_key(generation: int, row: int) -> int:
