@@ -56,36 +56,35 @@ class Transport:
 
     def get(self, path: str) -> Any:
         """What the service answers to GET, as JSON."""
-        return self._json("GET", path, b"", "", repeatable=True)
+        return self._parsed(self._ask(path))
 
     def get_bytes(self, path: str) -> bytes:
         """What the service answers to GET, as it is."""
-        return self._ask("GET", path, b"", "", repeatable=True)
+        return self._ask(path)
 
-    def send(self, method: str, path: str, values: Mapping[str, Any], *, repeatable: bool = False) -> Any:
+    def send(self, path: str, values: Mapping[str, Any], *, repeatable: bool = False) -> Any:
         """Send JSON. `repeatable`: doing it twice does no harm, so it is sent again where nobody answered."""
-        return self._json(method, path, json.dumps(values).encode(), JSON, repeatable=repeatable)
+        return self._parsed(self._ask(path, json.dumps(values).encode(), JSON, repeatable=repeatable))
 
     def send_form(self, path: str, parts: Sequence[Part]) -> Any:
         """Send files and fields; all of these requests can be sent twice without harm."""
-        body, kind = encode_form(parts)
-        return self._json("POST", path, body, kind, repeatable=True)
+        return self._parsed(self._ask(path, *encode_form(parts)))
 
-    def _json(self, method: str, path: str, body: bytes, kind: str, *, repeatable: bool) -> Any:
-        content = self._ask(method, path, body, kind, repeatable=repeatable)
+    def _parsed(self, content: bytes) -> Any:
         try:
             return json.loads(content)
         except ValueError:
             raise UnreachableError(f"{self.url}: what answers is no SlimReID service") from None
 
-    def _ask(self, method: str, path: str, body: bytes, kind: str, *, repeatable: bool) -> bytes:
+    def _ask(self, path: str, body: bytes | None = None, kind: str = "", *, repeatable: bool = True) -> bytes:
+        method = "GET" if body is None else "POST"
         headers = {"Accept": JSON} | ({"Content-Type": kind} if kind else {})
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         for attempt in range(self._retries + 1):
             is_last = attempt == self._retries
             try:
-                self._connection.request(method, self._prefix + path, body or None, headers)
+                self._connection.request(method, self._prefix + path, body, headers)
                 response = self._connection.getresponse()
                 content = response.read(_LARGEST_ANSWER)
             except (OSError, http.client.HTTPException) as error:
