@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -48,12 +48,12 @@ class Gallery:
     """
 
     def __init__(
-        self, place: Path | str, model: Embedder | Path | str | None = None, *, by: str | None = None
+        self, place: Path | str | Store, model: Embedder | Path | str | None = None, *, by: str | None = None
     ) -> None:
         """Open a gallery.
 
         Args:
-            place: Its file, or `milvus://host:port/NAME`.
+            place: Its file, `milvus://host:port/NAME`, or a store that is open already.
             model: As `slimreid.load` gives it, or its path; needed to enrol or search for images. None = the
                 one it was made with, where that still is.
             by: Who works with it, for the log; None = the user of this process.
@@ -61,10 +61,7 @@ class Gallery:
         Raises:
             GalleryError: Where there is none, or it is damaged.
         """
-        self._begin(open_store(place), model, by)
-
-    def _begin(self, store: Store, model: Embedder | Path | str | None, by: str | None) -> None:
-        self.store = store
+        self.store = open_store(place) if isinstance(place, (str, Path)) else place
         self.by = by or getpass.getuser()
         self._model = model
 
@@ -79,9 +76,7 @@ class Gallery:
     ) -> Gallery:
         """Make an empty gallery for one kind of feature of a model; raises `DataError` where it exists."""
         loaded = load(model) if isinstance(model, (str, Path)) else model
-        made = cls.__new__(cls)
-        made._begin(create_store(place, describe_model(loaded, feature)), loaded, by)
-        return made
+        return cls(create_store(place, describe_model(loaded, feature)), loaded, by=by)
 
     @classmethod
     def for_import(
@@ -98,16 +93,12 @@ class Gallery:
         """
         from slimreid.gallery.exchange.importing import open_importable
 
-        made = cls.__new__(cls)
-        made._begin(open_or_create(place, open_importable(Path(paths[0])).model, bucket), None, by)
-        return made
+        return cls(open_or_create(place, open_importable(Path(paths[0])).model, bucket), by=by)
 
     def __enter__(self) -> Gallery:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -271,11 +262,8 @@ class Gallery:
 
     def copy(self, place: Path | str) -> Transferred:
         """Copy everything but the log into another gallery, made if it is not there, and compare both."""
-        target = open_or_create(place, self.info)
-        try:
+        with closing(open_or_create(place, self.info)) as target:
             return copy_store(self.store, target, self.by)
-        finally:
-            target.close()
 
     def reembed(
         self,

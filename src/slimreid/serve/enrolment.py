@@ -118,9 +118,7 @@ def _new_row(service: Service, sample: Labelled, found: Seen) -> NewRow:
     return NewRow(
         feature=found.feature,
         modalities=tuple(found.upload.images),
-        identity=labels.identity,
-        group=labels.group,
-        camera=labels.camera,
+        **labels.model_dump(include={"identity", "group", "camera"}),
         time=parse_time(labels.time or ""),
         files=keep_images(service.settings.images, found.upload.images) if keep else {},
         hash=found.upload.hash,

@@ -56,7 +56,7 @@ class SqliteStore:
         self._index = IndexReader(self._connection, path.with_name(path.name + ".index"), self.place)
         # Another process may be reading: then the next who opens it finishes the work.
         with suppress(GalleryBusyError), self._lock, explained(self.place):
-            if forgetting.is_pending(self._connection):
+            if forgetting.PENDING in self.settings():
                 forgetting.finish(self._connection, self._index)
 
     @classmethod
