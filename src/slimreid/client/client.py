@@ -13,7 +13,6 @@ from urllib.parse import quote, urlencode
 import numpy as np
 from numpy.typing import NDArray
 
-from slimreid.client.errors import ServerError
 from slimreid.client.results import (
     Changed,
     EnrolledSample,
@@ -22,7 +21,7 @@ from slimreid.client.results import (
     read_identifications,
     read_result,
 )
-from slimreid.client.transport import Part, Transport
+from slimreid.client.transport import Part, ServerError, Transport
 from slimreid.data.images.decode import MAX_BYTES
 from slimreid.errors import DataError
 from slimreid.files import open_regular

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from slimreid.client.errors import UnreachableError
+from slimreid.client.transport import UnreachableError
 from slimreid.gallery.answers import Answer, Match
 from slimreid.gallery.decisions.identify import Candidate, Decision
 from slimreid.gallery.identification import Identification
