@@ -91,7 +91,7 @@ class Gallery:
 
         `bucket`: the one that a Milvus cluster itself uses, s3://BUCKET/FOLDER; rows then go by it.
         """
-        from slimreid.gallery.exchange.importing import open_importable
+        from slimreid.gallery.exchange.parquet import open_importable
 
         return cls(open_or_create(place, open_importable(Path(paths[0])).model, bucket), by=by)
 
@@ -255,7 +255,7 @@ class Gallery:
         They go by in pieces, however many they are; at the end each is looked for. Raises `DataError`,
         `OtherModelError` and `GalleryError`.
         """
-        from slimreid.gallery.exchange.importing import import_rows, open_importable
+        from slimreid.gallery.exchange.parquet import import_rows, open_importable
 
         sources = [open_importable(Path(path)) for path in paths]
         return import_rows(self.store, sources, self.by, show_progress=show_progress)

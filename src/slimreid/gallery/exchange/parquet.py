@@ -1,4 +1,4 @@
-"""A gallery as Parquet files: everything it holds, for other programs and for another gallery."""
+"""Parquet out of a gallery and into one, in pieces: everything that it holds, and folders of embeddings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -15,12 +15,18 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from slimreid.errors import DataError
 from slimreid.files import atomic_write, refuse_existing
+from slimreid.gallery.errors import GalleryError
+from slimreid.gallery.exchange.embeddings import EmbeddedRows
+from slimreid.gallery.exchange.transfer import Transferred, check_same_model, take_in
 from slimreid.gallery.store.contract import CALIBRATION, Store, whole_rows
 from slimreid.gallery.store.rows import Filter, ModelInfo, NewRow, files_from_json, files_to_json
 from slimreid.inference.embedding_sets.tables import feature_matrix
+from slimreid.progress import progress
 
 FORMAT = 1
 _HEADER = b"slimreid"
+_COUNTED = 1024
+"""Rows that are counted at once."""
 _FIELDS = [field.name for field in fields(NewRow) if field.name != "feature"]
 
 
@@ -125,3 +131,46 @@ def _rows(batch: pa.RecordBatch) -> list[NewRow]:
         line |= {name: tuple(line[name]) for name in ("modalities", "reasons")}
         rows.append(NewRow(**{**line, "files": files_from_json(line["files"]), "feature": feature}))
     return rows
+
+
+Importable: TypeAlias = "EmbeddedRows | ExportedRows"
+"""Rows in Parquet, of one model."""
+
+
+def open_importable(path: Path) -> Importable:
+    """What `slimreid gallery export` or `slimreid embed` wrote; raises `DataError` for anything else."""
+    return EmbeddedRows.open(path) or ExportedRows.open(path)
+
+
+def import_rows(
+    store: Store, sources: Sequence[Importable], by: str, show_progress: bool | None = None
+) -> Transferred:
+    """Take in the rows that are not in a gallery yet, then look whether each of them is there once.
+
+    Rows without a feature are counted only. A process that was killed is simply started again. Raises
+    `OtherModelError` for features of another model, before anything is written.
+    """
+    settings: dict[str, str] = {}
+    for source in sources:
+        check_same_model(store, source.model, str(source.place))
+        settings |= source.settings
+    chunks = (rows for source in sources for rows in source.chunks(store.at_once))
+    done = take_in(store, progress(chunks, "importing", show=show_progress), "import", by, settings)
+    for source in sources:
+        done.left_out.update(source.left_out)
+        _verify(store, source)
+    return done
+
+
+def _verify(store: Store, source: Importable) -> None:
+    """Raise `GalleryError` unless every row is in the gallery, and none twice."""
+    wanted = found = 0
+    for hashes in source.hashes(_COUNTED):
+        different = list(dict.fromkeys(hashes))
+        wanted += len(different)
+        found += store.count(Filter(hashes=different))
+    if found != wanted:
+        raise GalleryError(
+            f"{store.place}: {found:,} rows are there of the {wanted:,} in {source.place}; was it changed "
+            "meanwhile? Import it again"
+        )

@@ -104,6 +104,17 @@ class Filter:
         """Whether every row that is in the gallery is meant."""
         return self == Filter()
 
+    @property
+    def texts(self) -> dict[str, Sequence[str]]:
+        """Column of `COLUMNS` -> texts of which a row must have one."""
+        given = {
+            "identity": self.identities,
+            "sample_group": self.groups,
+            "camera": self.cameras,
+            "hash": self.hashes,
+        }
+        return {name: texts for name, texts in given.items() if texts is not None}
+
 
 @dataclass(frozen=True, eq=False)
 class ModelInfo:

@@ -16,15 +16,8 @@ from slimreid.gallery.store.rows import Filter, NewRow, RowState, to_columns
 def condition(which: Filter, modalities: Sequence[str]) -> str:
     """A filter as a condition; `modalities`: all combinations that rows have, such as `rgb+tir`."""
     parts = ["id > 0"]
-    lists = {
-        "identity": which.identities,
-        "sample_group": which.groups,
-        "camera": which.cameras,
-        "hash": which.hashes,
-    }
-    for name, given in lists.items():
-        if given is not None:
-            parts.append(_is_in(f"{name}_key", [text_key(text) for text in given]))
+    for name, texts in which.texts.items():
+        parts.append(_is_in(f"{name}_key", [text_key(text) for text in texts]))
     if which.ids is not None:
         parts.append(_is_in("id", [int(number) for number in which.ids]))
     if which.since is not None:

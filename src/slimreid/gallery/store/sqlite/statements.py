@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,17 +24,12 @@ def condition(which: Filter) -> tuple[str, list[Any]]:
     """
     parts: list[str] = []
     values: list[Any] = []
-    lists: Mapping[str, Sequence[Any] | None] = {
-        "id": which.ids,
-        "identity": which.identities,
-        "sample_group": which.groups,
-        "camera": which.cameras,
-        "hash": which.hashes,
-    }
+    lists: dict[str, Sequence[Any]] = {**which.texts}
+    if which.ids is not None:
+        lists["id"] = [int(number) for number in which.ids]
     for name, given in lists.items():
-        if given is not None:
-            parts.append(f"{name} IN (SELECT value FROM json_each(?))")
-            values.append(json.dumps([x if isinstance(x, str) else int(x) for x in given]))
+        parts.append(f"{name} IN (SELECT value FROM json_each(?))")
+        values.append(json.dumps(list(given)))
     for sign, moment in ((">=", which.since), ("<", which.until)):
         if moment is not None:
             parts.append(f"time {sign} ?")

@@ -150,6 +150,8 @@ class SqliteStore:
         self, query: Prepared, k: int, which: Filter = EVERYTHING, similarity: Similarity | None = None
     ) -> list[Found]:
         """For each query the k rows with the highest scores."""
+        if which.hashes is not None:  # the index knows no hashes
+            which = Filter(ids=[row.id for row in self.rows(which)], removed=None)
         with self._lock, explained(self.place):
             index = self._index.current(self.model, self.generation)
         return index.search(query, k, which, similarity)
