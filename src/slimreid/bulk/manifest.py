@@ -48,7 +48,8 @@ class LongManifest:
         Raises `DataError` naming what is wrong with the file or its header.
         """
         path = find_manifest(path)
-        header = tuple(_parquet_header(path) if path.suffix.lower() == PARQUET else _csv_header(path))
+        is_parquet = path.suffix.lower() == PARQUET
+        header = tuple(_parquet_header(path) if is_parquet else map(str.strip, next(_csv_lines(path), [])))
         named = [find_modality(name) or name for name in header]
         known = [name for name in modalities if name in named]
         if not known:
@@ -119,19 +120,21 @@ def _rows(path: Path, header: Sequence[str]) -> Iterator[tuple[int, Mapping[str,
 
 
 def _csv_rows(path: Path, header: Sequence[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
+    for number, cells in enumerate(islice(_csv_lines(path), 1, None), start=2):
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) != len(header):
+            raise DataError(
+                f"{path}: row {number}: {len(cells)} cells, but the header has {len(header)}; add or "
+                "remove commas, or quote the cell"
+            )
+        yield number, dict(zip(header, cells, strict=True))
+
+
+def _csv_lines(path: Path) -> Iterator[list[str]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         try:
-            rows = csv.reader(file, strict=True)
-            next(rows)
-            for number, cells in enumerate(rows, start=2):
-                if not any(cell.strip() for cell in cells):
-                    continue
-                if len(cells) != len(header):
-                    raise DataError(
-                        f"{path}: row {number}: {len(cells)} cells, but the header has {len(header)}; add or "
-                        "remove commas, or quote the cell"
-                    )
-                yield number, dict(zip(header, cells, strict=True))
+            yield from csv.reader(file, strict=True)
         except (csv.Error, UnicodeDecodeError) as error:
             raise DataError(f"{path}: not a CSV table in UTF-8 ({error})") from None
 
@@ -141,14 +144,6 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, str]]:
         for batch in file.iter_batches(4096):
             for row in batch.to_pylist():
                 yield {name: "" if value is None else str(value) for name, value in row.items()}
-
-
-def _csv_header(path: Path) -> list[str]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return [cell.strip() for cell in next(csv.reader(file), [])]
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not a CSV table in UTF-8 ({error})") from None
 
 
 def _parquet_header(path: Path) -> list[str]:

@@ -57,7 +57,10 @@ def place(pool: Pool, machines: Sequence[Resources]) -> int:
 
     `machines`: what each of them has in all.
     """
-    fit = sum(_fitting(pool, machine) for machine in machines)
+    sizes = [(pool.cpus, "CPU"), (pool.gpus, "GPU")]
+    fit = 0
+    for machine in machines:
+        fit += min(math.floor(machine.get(name, 0.0) / size + 1e-9) for size, name in sizes if size)
     cpus = sum(machine.get("CPU", 0.0) for machine in machines)
     if pool.cpus:
         fit = min(fit, math.floor((cpus - SPARE_CPUS) / pool.cpus + 1e-9))
@@ -86,11 +89,6 @@ def check_free(pool: Pool, actors: int, free: Resources) -> None:
                 f", and other work on the cluster leaves {free.get(name, 0.0):g}; wait for its end, or take "
                 "fewer or smaller ones with --actors and --actor-cpus"
             )
-
-
-def _fitting(pool: Pool, machine: Resources) -> int:
-    sizes = ((pool.cpus, "CPU"), (pool.gpus, "GPU"))
-    return min(math.floor(machine.get(name, 0.0) / size + 1e-9) for size, name in sizes if size)
 
 
 def wait_for_room(pool: Pool, actors: int, free: Callable[[], Resources]) -> None:
