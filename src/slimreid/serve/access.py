@@ -34,10 +34,6 @@ class Who:
     """Of the token; the log names it."""
     role: Role
 
-    def may(self, role: Role) -> bool:
-        """Whether this role includes another one."""
-        return ROLES.index(self.role) >= ROLES.index(role)
-
 
 class Bucket:
     """So many requests per second in the long run, and a few more at once."""
@@ -154,7 +150,7 @@ def require_role(who: Who | None, role: Role) -> Who:
     """`who`, if they may; raises `NotLoggedInError` or `NotAllowedError`."""
     if who is None:
         raise NotLoggedInError("log in, or send a token: Authorization: Bearer TOKEN")
-    if not who.may(role):
+    if ROLES.index(who.role) < ROLES.index(role):
         raise NotAllowedError(f"'{who.name}' is {who.role}; this needs the role {role}")
     return who
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, TypeGuard
 
 from slimreid.errors import SlimReIDWarning
@@ -93,7 +92,7 @@ def show_calibration(store: Store) -> Calibration:
         identities=found.bound.identities if found else None,
         rows=found.bound.rows if found else None,
         points=[
-            CalibrationPoint(**asdict(point), strangers=point.identities, refusal=point.refusal)
+            CalibrationPoint(**vars(point), strangers=point.identities, refusal=point.refusal)
             for point in points
         ],
     )

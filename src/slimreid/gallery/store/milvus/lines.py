@@ -57,13 +57,13 @@ def to_line(number: int, row: NewRow) -> dict[str, Any]:
 
 def state_fields(state: RowState) -> dict[str, Any]:
     """The fields that a change of a row writes."""
-    return {
-        "identity": state.identity,
-        "identity_key": text_key(state.identity),
-        "sample_group": state.group,
-        "sample_group_key": text_key(state.group),
-        "removed": state.removed,
-    }
+    keys = {"identity_key": text_key(state.identity), "sample_group_key": text_key(state.group)}
+    return {**plain_state(state), **keys}
+
+
+def plain_state(state: RowState) -> dict[str, Any]:
+    """The same without the keys that are filtered by, as `touched` has it."""
+    return {"identity": state.identity, "sample_group": state.group, "removed": state.removed}
 
 
 def to_state(line: Mapping[str, Any]) -> RowState:

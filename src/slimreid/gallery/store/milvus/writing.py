@@ -23,7 +23,7 @@ from typing import Any
 from slimreid.gallery.errors import GalleryBusyError, GalleryError
 from slimreid.gallery.store.contract import GENERATION
 from slimreid.gallery.store.milvus.collections import AT_ONCE, LONGEST, Collections
-from slimreid.gallery.store.milvus.lines import state_fields, to_line, to_state
+from slimreid.gallery.store.milvus.lines import plain_state, state_fields, to_line, to_state
 from slimreid.gallery.store.rows import LOG_COLUMNS, Change, RowState, in_parts
 
 WAIT = 10.0
@@ -249,16 +249,9 @@ def _bulk_names(generation: int) -> tuple[str, ...]:
 
 def _touched_lines(entry: int, part: int, before: Mapping[int, RowState]) -> list[dict[str, Any]]:
     """What rows were before; of a row that one entry changes twice, what it was at first counts."""
+    common = {"entry": entry, "part": part}
     return [
-        {
-            "key": f"{entry}:{part}:{row}",
-            "entry": entry,
-            "part": part,
-            "row": row,
-            "identity": state.identity,
-            "sample_group": state.group,
-            "removed": state.removed,
-        }
+        {"key": f"{entry}:{part}:{row}", **common, "row": row, **plain_state(state)}
         for row, state in before.items()
     ]
 
