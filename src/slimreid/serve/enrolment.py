@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 
-import numpy as np
-
-from slimreid.gallery.concerns import find_concerns
-from slimreid.gallery.decisions.quality import CLOSER_TO_OTHER, NEAR_DUPLICATE, Limits
+from slimreid.gallery.concerns import find_concerns, neighbour_reasons
 from slimreid.gallery.store.rows import Change, Filter, NewRow
 from slimreid.serve.http.uploads import Upload
 from slimreid.serve.kept_images import keep_images
@@ -133,20 +129,5 @@ def _foreseen(service: Service, samples: Sequence[Labelled], seen: Sequence[Seen
     if not seen:
         return []
     query = service.query(seen, pooled=False).prepared
-    plain = replace(service.info.similarity, impostors=None)
-    alike = service.store.search(query, 1, Filter(), plain)
-    nearest = service.store.search(query, 1, Filter())
-    find = partial(service.store.search, k=1)
-    found = []
-    for n, sample in enumerate(samples):
-        reasons = list(seen[n].decoded.reasons)
-        if len(alike[n].ids) and alike[n].scores[0] >= Limits.duplicate:
-            reasons.append(f"{NEAR_DUPLICATE} of row {alike[n].ids[0]}")
-        name = nearest[n].identities[0] if len(nearest[n].ids) else ""
-        own = sample.labels.identity
-        if own and name and name != own:
-            which = Filter(identities=[own])
-            if len(find(query[np.array([n])], which=which)[0].ids):
-                reasons.append(f"{CLOSER_TO_OTHER}: row {nearest[n].ids[0]} ({name})")
-        found.append(reasons)
-    return found
+    near = neighbour_reasons(service.store, query, [(0, sample.labels.identity) for sample in samples])
+    return [[*found.decoded.reasons, *reasons] for found, reasons in zip(seen, near, strict=True)]

@@ -20,7 +20,7 @@ from slimreid.config.model import DEFAULT_MODEL
 from slimreid.errors import ConfigError
 from slimreid.gallery.embedder import Embedder, check_model, embed_samples
 from slimreid.gallery.queries import Query, join_query
-from slimreid.gallery.store.contract import Store, every_row
+from slimreid.gallery.store.contract import Store, row_chunks
 from slimreid.gallery.store.open import open_store
 from slimreid.gallery.store.rows import Floats, ModelInfo
 from slimreid.inference.load import load
@@ -163,7 +163,7 @@ class Service:
         now = time.monotonic()
         if now < until:
             return found
-        counts = Counter(row.camera for row in every_row(self.store))
+        counts = Counter(row.camera for rows in row_chunks(self.store) for row in rows)
         took = time.monotonic() - now
         found = {name: counts[name] for name in sorted(counts) if name}
         self._cameras = (now + max(_CAMERAS_KEPT, 50 * took), found)
