@@ -96,13 +96,13 @@ def test_the_same_call_goes_on_and_another_is_refused(bulk, tmp_path, monkeypatc
     model, manifest, out, _ = bulk
     made = []
 
-    def stop_after_two(path, table, real=slimreid.bulk.local.write_table):
+    def stop_after_two(path, table, real=slimreid.bulk.embed.write_table):
         if len(made) == 2:
             raise KeyboardInterrupt
         made.append(path.name)
         real(path, table)
 
-    monkeypatch.setattr(slimreid.bulk.local, "write_table", stop_after_two)
+    monkeypatch.setattr(slimreid.bulk.embed, "write_table", stop_after_two)
     with pytest.raises(KeyboardInterrupt):
         slimreid.embed_dataset(manifest, model, tmp_path)
     monkeypatch.undo()

@@ -6,9 +6,8 @@ from itertools import count, repeat
 
 import pytest
 
-from slimreid.bulk import room
-from slimreid.bulk.pool import Pool, place
-from slimreid.bulk.room import room_kept, wait_for_room
+from slimreid.bulk import pool as pools
+from slimreid.bulk.pool import Pool, place, room_kept, wait_for_room
 from slimreid.errors import ConfigError
 
 SMALL, LARGE, GPUS = {"CPU": 2.0}, {"CPU": 16.0}, {"CPU": 8.0, "GPU": 2.0}
@@ -59,7 +58,7 @@ def test_pools_without_actors_or_size_are_refused():
     ],
 )
 def test_other_work_that_leaves_no_room_is_named(pool, free, message, monkeypatch):
-    monkeypatch.setattr(room, "PATIENCE", 0.0)
+    monkeypatch.setattr(pools, "PATIENCE", 0.0)
     with pytest.raises(ConfigError, match=f"3 actors cannot be placed now.*{message}; wait for its end"):
         wait_for_room(pool, 3, lambda: free)
 
@@ -72,7 +71,7 @@ def test_other_work_may_end_in_time():
 
 @pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])
 def test_a_pool_that_lost_its_machine_is_stopped_by_name_once_nothing_appears(monkeypatch, handler):
-    monkeypatch.setattr(room, "STANDSTILL", 1.0)
+    monkeypatch.setattr(pools, "STANDSTILL", 1.0)
     before = signal.signal(signal.SIGINT, handler)  # shells have it ignored in the background
     try:
         with (
@@ -87,7 +86,7 @@ def test_a_pool_that_lost_its_machine_is_stopped_by_name_once_nothing_appears(mo
 
 @pytest.mark.parametrize("machines", [[SMALL], [LARGE]])
 def test_a_pool_that_goes_on_or_has_its_machines_is_left_alone(monkeypatch, machines):
-    monkeypatch.setattr(room, "STANDSTILL", 0.5)
+    monkeypatch.setattr(pools, "STANDSTILL", 0.5)
     files = count() if machines == [SMALL] else repeat(7)
     with room_kept(Pool(), 4, lambda: machines, lambda: next(files)):
         time.sleep(2)

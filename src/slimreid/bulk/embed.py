@@ -8,22 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from slimreid.bulk.embedder import Embedding
-from slimreid.bulk.local import embed_locally
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from slimreid.bulk.embedder import Embedding, RowEmbedder
 from slimreid.bulk.manifest import LongManifest, stage_rows
 from slimreid.bulk.pool import Pool
-from slimreid.bulk.summary import (
-    Summary,
-    check_complete,
-    mend,
-    read_summary,
-    write_summary,
-)
+from slimreid.bulk.summary import Summary, check_complete, mend, read_summary, write_summary
 from slimreid.bulk.watch import Watch, watched
 from slimreid.config.model import BOTH
 from slimreid.data.manifest import MANIFEST_NAME, Split
 from slimreid.errors import ConfigError, DataError
 from slimreid.extras import explain_missing
+from slimreid.files import file_digest
 from slimreid.inference.embedding_sets.card import (
     SET_CARD_NAME,
     SetCard,
@@ -31,7 +27,7 @@ from slimreid.inference.embedding_sets.card import (
     read_card,
     write_card,
 )
-from slimreid.inference.embedding_sets.tables import ROWS_FOLDER, parquet_files
+from slimreid.inference.embedding_sets.tables import ROWS_FOLDER, parquet_files, write_table
 from slimreid.inference.features.data import Cameras
 from slimreid.inference.load import load, resolve_model
 from slimreid.inference.loaded_model import LoadedModel
@@ -108,7 +104,7 @@ def embed_dataset(
     started, watch = time.monotonic(), Watch(rows, card.rows)
     with watched(watch, show_progress):
         if engine == "local":
-            embed_locally(images, rows, embedding, loaded)
+            _embed_locally(images, rows, embedding, loaded)
         else:
             with explain_missing():
                 from slimreid.bulk.ray_engine import embed_with_ray
@@ -163,6 +159,15 @@ def _embedding(loaded: LoadedModel, table: LongManifest, choices: EmbedChoices) 
     )
 
 
+def _embed_locally(images: Path, rows: Path, embedding: Embedding, loaded: LoadedModel) -> None:
+    """Embed every file of rows of images into one of the same name; one that is there is not made again."""
+    embedder = RowEmbedder(embedding, loaded)
+    for path in parquet_files(images):
+        target = rows / path.name
+        if not target.exists():
+            write_table(target, embedder(pq.read_table(path)))
+
+
 def _is_file(place: Path, file: Path) -> bool:
     """Whether a place, or the manifest in that folder, is a file."""
     place = place / MANIFEST_NAME if place.is_dir() else place
@@ -173,7 +178,7 @@ def _begin(out: Path, loaded: LoadedModel, table: LongManifest, embedding: Embed
     """Lay out the folder, or find that it holds the beginning of this very work."""
     card = SetCard(
         manifest=str(table.path.resolve()),
-        manifest_digest=table.digest(),
+        manifest_digest=file_digest(table.path),
         rows=0,
         model=embedding.model,
         fingerprint=loaded.fingerprint,
@@ -184,8 +189,8 @@ def _begin(out: Path, loaded: LoadedModel, table: LongManifest, embedding: Embed
         similarity=loaded.similarity(embedding.feature),
         cameras=embedding.cameras,
         split=split,
-        protocol=table.constants.protocol,
-        origin=table.constants.origin,
+        protocol=table.protocol,
+        origin=table.origin,
     )
     if (out / SET_CARD_NAME).is_file():
         before = read_card(out)

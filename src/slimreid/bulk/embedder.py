@@ -69,15 +69,15 @@ class RowEmbedder:
         """Embed some rows, `batch` of them at a time; the next ones are read meanwhile."""
         size = self.embedding.batch
         texts, cameras = rows["images"].to_pylist(), rows["camera"].to_pylist()
-        starts = range(0, len(texts), size)
-        parts = []
+        parts = [join_columns(rows.slice(0, 0), self._embed([], []))]
         pool = self._fetchers if any(map(is_url, texts)) else self._readers
         reading = [pool.submit(self._read, text) for text in texts[:size]]
-        for start in starts:
+        for start in range(0, len(texts), size):
             read = [future.result() for future in reading]
             reading = [pool.submit(self._read, text) for text in texts[start + size : start + 2 * size]]
-            parts.append(self._embed(read, cameras[start : start + size]))
-        return join_columns(rows, _joined(parts, self.loaded.sizes[self.embedding.feature]))
+            found = self._embed(read, cameras[start : start + size])
+            parts.append(join_columns(rows.slice(start, size), found))
+        return pa.concat_tables(parts)
 
     def _read(self, text: str) -> _Read:
         images = {n: i for n, i in images_from_text(text).items() if n in self.embedding.modalities}
@@ -93,12 +93,8 @@ class RowEmbedder:
             check_aligned(pixels, {name: image.path for name, image in images.items()})
         except DataError as error:
             return _Read({}, "unreadable", str(error))
-        seen = {
-            name: normalise(
-                resize(x, transforms.size, transforms.test_resize), transforms.mean, transforms.std
-            )
-            for name, x in pixels.items()
-        }
+        sized = {n: resize(x, transforms.size, transforms.test_resize) for n, x in pixels.items()}
+        seen = {name: normalise(x, transforms.mean, transforms.std) for name, x in sized.items()}
         return _Read(seen, "ok", hash=digest)
 
     def _embed(self, read: Sequence[_Read], cameras: Sequence[str]) -> Embedded:
@@ -117,13 +113,3 @@ class RowEmbedder:
             status[row], errors[row] = "not finite", "its feature has NaN or infinity"
         spectra = [[n for n in self.loaded.modalities if n in each.images] for each in read]
         return Embedded(features, spectra, [each.hash for each in read], status, errors)
-
-
-def _joined(parts: Sequence[Embedded], dimension: int) -> Embedded:
-    return Embedded(
-        np.concatenate([np.zeros((0, dimension), np.float32), *(part.features for part in parts)]),
-        [names for part in parts for names in part.spectra],
-        [digest for part in parts for digest in part.hash],
-        [status for part in parts for status in part.status],
-        [error for part in parts for error in part.error],
-    )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -69,21 +70,14 @@ class _Side:
     """Rows of one split, n of them, by ascending id."""
 
     split: Split
-    ids: Ints
+    order: Ints
+    """(n,): number of each in the order of the files."""
     identity: Ints
     place: Ints
     left_out: int
 
-    @property
-    def position(self) -> Ints:
-        """(n,): for each row in the order of the files, where it stands by id."""
-        order = np.empty(len(self.ids), np.int64)
-        order[np.argsort(self.ids, kind="stable")] = np.arange(len(self.ids))
-        return order
-
-    def sorted(self, values: Ints) -> Ints:
-        """Values (n,) in the order of the files, by ascending id."""
-        return values[np.argsort(self.ids, kind="stable")]
+    def __len__(self) -> int:
+        return len(self.order)
 
 
 def evaluate_embeddings(
@@ -102,23 +96,23 @@ def evaluate_embeddings(
     """
     card, files = read_card(folder), parquet_files(folder / ROWS_FOLDER)
     protocol = protocol or card.protocol
-    codes = _Codes()
+    codes: _Codes = defaultdict(dict)
     query = _read_side(files, "query", protocol, codes)
     gallery = _read_side(files, "gallery", protocol, codes)
     for side in (query, gallery):
-        if not len(side.ids):
+        if not len(side):
             raise DataError(f"{folder}: no {side.split} rows with features, so there is nothing to search")
     blocks = list(_features(files, "query", card.similarity, block_rows))
-    order = np.argsort(query.ids, kind="stable")
-    prepared = card.similarity.prepare(
-        np.concatenate([x for x, _ in blocks])[order], np.concatenate([p for _, p in blocks])[order]
-    )
-    source = StreamedScores(card.similarity, prepared, files, gallery.position, block_rows, show_progress)
+    features, present = (np.concatenate(part)[query.order] for part in zip(*blocks, strict=True))
+    prepared = card.similarity.prepare(features, present)
+    position = np.argsort(gallery.order)
+    source = StreamedScores(card.similarity, prepared, files, position, block_rows, show_progress)
+    plural = {"camera": "cameras", "scene": "scenes", "none": "index"}[protocol]
     labels = Labels(
-        query_ids=query.sorted(query.identity),
-        gallery_ids=gallery.sorted(gallery.identity),
+        query_ids=query.identity,
+        gallery_ids=gallery.identity,
         protocol=protocol,
-        **{f"{side.split}_{_plural(protocol)}": side.sorted(side.place) for side in (query, gallery)},
+        **{f"{side.split}_{plural}": side.place for side in (query, gallery)},
     )
     result = evaluate_scores(source, labels, top_k=0, roc=True, chunk_megabytes=memory_megabytes)
     several = len(np.unique(result.query_ids[result.valid])) > 1
@@ -127,8 +121,8 @@ def evaluate_embeddings(
         card,
         result,
         bootstrap_map(result) if several else Interval(result.map, nan, nan, 0.95, 0),
-        queries=len(query.ids),
-        gallery=len(gallery.ids),
+        queries=len(query),
+        gallery=len(gallery),
         left_out=query.left_out + gallery.left_out,
     )
 
@@ -162,27 +156,26 @@ class StreamedScores:
         shown = progress(
             self._blocks(), f"queries {start + 1:,} to {stop:,} of {len(self._query):,}", blocks, self._show
         )
-        at = 0
-        for block in shown:
+        for position, block in shown:
             part = torch.from_numpy(self._similarity.scores(query, block))
-            found[:, self._position[at : at + len(block)]] = part.nan_to_num_(nan=NO_SIMILARITY)
-            at += len(block)
+            found[:, position] = part.nan_to_num_(nan=NO_SIMILARITY)
         return tie_repeats(found, self._repeats)
 
-    def _blocks(self) -> Iterator[Prepared]:
+    def _blocks(self) -> Iterator[tuple[Ints, Prepared]]:
+        """The gallery in the order of the files, and where each row stands by id."""
+        at = 0
         for features, present in _features(self._files, "gallery", self._similarity, self._rows):
-            yield self._similarity.prepare(features, present)
+            yield self._position[at : at + len(features)], self._similarity.prepare(features, present)
+            at += len(features)
 
     def _find_repeats(self) -> tuple[Tensor, Tensor] | None:
         """Gallery rows equal to an earlier one, and that earlier one, by a hash of 128 bits of each row."""
         D = self._query.values.shape[1] + 1
         factors = np.random.default_rng(0).integers(0, 2**64, (D, 2), dtype=np.uint64) | np.uint64(1)
         hashes = np.empty((len(self._position), 2), np.uint64)
-        at = 0
-        for block in self._blocks():
+        for position, block in self._blocks():
             words = np.column_stack([block.values.view(np.uint32), block.subset.astype(np.uint32)])
-            hashes[self._position[at : at + len(block)]] = words.astype(np.uint64) @ factors
-            at += len(block)
+            hashes[position] = words.astype(np.uint64) @ factors
         whole = np.ascontiguousarray(hashes).view(np.dtype("V16")).reshape(-1)
         _, first, inverse = np.unique(whole, return_index=True, return_inverse=True)
         earlier = first[inverse.reshape(-1)]
@@ -190,19 +183,17 @@ class StreamedScores:
         return (torch.from_numpy(later), torch.from_numpy(earlier[later])) if len(later) else None
 
 
-class _Codes:
-    """Numbers for names, the same on both sides."""
+_Codes: TypeAlias = "defaultdict[str, dict[str, int]]"
+"""Column -> a number for each of its names, the same on both sides."""
 
-    def __init__(self) -> None:
-        self._numbers: dict[str, dict[str, int]] = {}
 
-    def __call__(self, column: str, values: pa.Array) -> Ints:
-        numbers = self._numbers.setdefault(column, {})
-        encoded = values.dictionary_encode()
-        names = encoded.dictionary.to_pylist()
-        table = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
-        found: Ints = table[encoded.indices.to_numpy()]
-        return found
+def _encode(values: pa.Array, numbers: dict[str, int]) -> Ints:
+    """Names as numbers; new names get the next ones."""
+    encoded = values.dictionary_encode()
+    names = encoded.dictionary.to_pylist()
+    table = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
+    found: Ints = table[encoded.indices.to_numpy()]
+    return found
 
 
 def _read_side(files: Sequence[Path], split: Split, protocol: Protocol, codes: _Codes) -> _Side:
@@ -214,10 +205,11 @@ def _read_side(files: Sequence[Path], split: Split, protocol: Protocol, codes: _
         good = mine.filter(pc.equal(mine["status"], "ok"))
         left_out += len(mine) - len(good)
         ids.append(good["id"].to_numpy())
-        identities.append(codes("identity", good["identity"]))
-        values = _digests(good["images"]) if place == "images" else codes(place, good[place])
-        places.append(values)
-    return _Side(split, np.concatenate(ids), np.concatenate(identities), np.concatenate(places), left_out)
+        identities.append(_encode(good["identity"], codes["identity"]))
+        is_file = place == "images"
+        places.append(_digests(good[place]) if is_file else _encode(good[place], codes[place]))
+    order = np.argsort(np.concatenate(ids), kind="stable")
+    return _Side(split, order, np.concatenate(identities)[order], np.concatenate(places)[order], left_out)
 
 
 def _digests(texts: pa.Array) -> Ints:
@@ -236,7 +228,3 @@ def _features(
             spectra = good["spectra"].to_pylist()
             present = np.array([[name in seen for name in similarity.modalities] for seen in spectra])
             yield feature_matrix(good["feature"]), present
-
-
-def _plural(protocol: Protocol) -> str:
-    return {"camera": "cameras", "scene": "scenes", "none": "index"}[protocol]

@@ -28,7 +28,9 @@ def read_pixels(
 
     Raises `DataError` naming the file that cannot be read.
     """
-    contents = {path: _content(path) for path in dict.fromkeys(image.path for image in images.values())}
+    contents = {}
+    for path in dict.fromkeys(image.path for image in images.values()):
+        contents[path] = fetch(path) if is_url(path) else read_content(Path(path))
     decoded: dict[tuple[str, Window | None], Pixels] = {}
     found = {}
     for name, image in images.items():
@@ -40,10 +42,6 @@ def read_pixels(
             )
         found[name] = crop_box(decoded[key], image.box, image.path)
     return found, hash_of(images, contents)
-
-
-def _content(path: str) -> bytes:
-    return fetch(path) if is_url(path) else read_content(Path(path))
 
 
 def fetch(url: str) -> bytes:

@@ -23,20 +23,11 @@ from slimreid.data.manifest import (
 )
 from slimreid.data.manifest.rows import Columns
 from slimreid.errors import ConfigError, DataError
-from slimreid.files import file_digest
 from slimreid.inference.embedding_sets.tables import IMAGE_ROWS, images_text, write_table
 from slimreid.modalities import find_modality
 from slimreid.times import parse_time
 
 PARQUET = ".parquet"
-
-
-@dataclass(frozen=True)
-class Constants:
-    """What a manifest says of all its rows."""
-
-    protocol: Protocol
-    origin: str
 
 
 @dataclass(frozen=True)
@@ -46,7 +37,9 @@ class LongManifest:
     path: Path
     columns: Columns
     header: tuple[str, ...]
-    constants: Constants
+    protocol: Protocol
+    """As the first row says, and so `origin`."""
+    origin: str
 
     @classmethod
     def open(cls, path: Path, modalities: Sequence[str]) -> LongManifest:
@@ -55,7 +48,8 @@ class LongManifest:
         Raises `DataError` naming what is wrong with the file or its header.
         """
         path = find_manifest(path)
-        header = tuple(_parquet_header(path) if path.suffix.lower() == PARQUET else _csv_header(path))
+        is_parquet = path.suffix.lower() == PARQUET
+        header = tuple(_parquet_header(path) if is_parquet else map(str.strip, next(_csv_lines(path), [])))
         named = [find_modality(name) or name for name in header]
         known = [name for name in modalities if name in named]
         if not known:
@@ -65,16 +59,7 @@ class LongManifest:
         protocol = next((p for p in PROTOCOLS if p == (first.get("protocol", "").strip() or "camera")), None)
         if protocol is None:
             raise DataError(f"{path}: protocol '{first['protocol']}' is not one of {', '.join(PROTOCOLS)}")
-        return cls(path, columns, header, Constants(protocol, first.get("origin", "").strip()))
-
-    @property
-    def root(self) -> Path:
-        """Folder that paths start from."""
-        return self.path.resolve().parent
-
-    def digest(self) -> str:
-        """SHA-256 of the file."""
-        return file_digest(self.path)
+        return cls(path, columns, header, protocol, first.get("origin", "").strip())
 
     def samples(self, split: str = "") -> Iterator[Sample]:
         """The rows, or those of a split; raises `DataError` at the first that is faulty."""
@@ -91,10 +76,10 @@ def stage_rows(manifest: LongManifest, folder: Path, split: str, part_rows: int)
 
     Files that are there are written again, with the same content.
     """
-    count = 0
-    for number, part in enumerate(_parts(manifest.samples(split), part_rows)):
-        table = pa.table(_columns(part, manifest.root), schema=IMAGE_ROWS)
-        write_table(folder / f"part-{number:06d}{PARQUET}", table)
+    samples, root, count = manifest.samples(split), manifest.path.resolve().parent, 0
+    while part := list(islice(samples, part_rows)):
+        table = pa.table(_columns(part, root), schema=IMAGE_ROWS)
+        write_table(folder / f"part-{count // part_rows:06d}{PARQUET}", table)
         count += len(part)
     if not count:
         raise DataError(f"{manifest.path}: no rows" + (f" of split '{split}'" if split else ""))
@@ -126,11 +111,6 @@ def seconds(text: str, row: int = 0) -> float | None:
         raise DataError(f"row {row}: {TIME_COLUMN} {error}") from None
 
 
-def _parts(samples: Iterator[Sample], size: int) -> Iterator[list[Sample]]:
-    while part := list(islice(samples, size)):
-        yield part
-
-
 def _rows(path: Path, header: Sequence[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
     """Number, as in a spreadsheet, and cells of each row."""
     if path.suffix.lower() == PARQUET:
@@ -140,19 +120,21 @@ def _rows(path: Path, header: Sequence[str]) -> Iterator[tuple[int, Mapping[str,
 
 
 def _csv_rows(path: Path, header: Sequence[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
+    for number, cells in enumerate(islice(_csv_lines(path), 1, None), start=2):
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) != len(header):
+            raise DataError(
+                f"{path}: row {number}: {len(cells)} cells, but the header has {len(header)}; add or "
+                "remove commas, or quote the cell"
+            )
+        yield number, dict(zip(header, cells, strict=True))
+
+
+def _csv_lines(path: Path) -> Iterator[list[str]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         try:
-            rows = csv.reader(file, strict=True)
-            next(rows)
-            for number, cells in enumerate(rows, start=2):
-                if not any(cell.strip() for cell in cells):
-                    continue
-                if len(cells) != len(header):
-                    raise DataError(
-                        f"{path}: row {number}: {len(cells)} cells, but the header has {len(header)}; add or "
-                        "remove commas, or quote the cell"
-                    )
-                yield number, dict(zip(header, cells, strict=True))
+            yield from csv.reader(file, strict=True)
         except (csv.Error, UnicodeDecodeError) as error:
             raise DataError(f"{path}: not a CSV table in UTF-8 ({error})") from None
 
@@ -162,14 +144,6 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, str]]:
         for batch in file.iter_batches(4096):
             for row in batch.to_pylist():
                 yield {name: "" if value is None else str(value) for name, value in row.items()}
-
-
-def _csv_header(path: Path) -> list[str]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return [cell.strip() for cell in next(csv.reader(file), [])]
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not a CSV table in UTF-8 ({error})") from None
 
 
 def _parquet_header(path: Path) -> list[str]:

@@ -1,16 +1,30 @@
-"""How many actors of which size, and whether the machines at hand can hold them."""
+"""How many actors of which size, and whether there is room for them, before the work and while it runs.
+
+Without room Ray would wait for ever.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import FrameType
 
 from slimreid.errors import ConfigError
 
 SPARE_CPUS = 2.0
 """CPUs that Ray Data needs beside the actors: one to read and write, one to leave out what a run before the
 crash had done. Without them Ray waits for ever."""
+
+PATIENCE, STANDSTILL = 60.0, 600.0
+"""Seconds that other work may take to make room; seconds without a file of rows after which a pool that lost
+its machines is given up. As long as there are files Ray gets by with the machines that are left."""
+_LOOKS = 60
+"""So many looks at the machines in that time."""
 
 Resources = Mapping[str, float]
 """Of a machine, as Ray counts them: {'CPU': 8, 'GPU': 1, ...}."""
@@ -43,7 +57,10 @@ def place(pool: Pool, machines: Sequence[Resources]) -> int:
 
     `machines`: what each of them has in all.
     """
-    fit = sum(_fitting(pool, machine) for machine in machines)
+    sizes = [(pool.cpus, "CPU"), (pool.gpus, "GPU")]
+    fit = 0
+    for machine in machines:
+        fit += min(math.floor(machine.get(name, 0.0) / size + 1e-9) for size, name in sizes if size)
     cpus = sum(machine.get("CPU", 0.0) for machine in machines)
     if pool.cpus:
         fit = min(fit, math.floor((cpus - SPARE_CPUS) / pool.cpus + 1e-9))
@@ -74,6 +91,69 @@ def check_free(pool: Pool, actors: int, free: Resources) -> None:
             )
 
 
-def _fitting(pool: Pool, machine: Resources) -> int:
-    sizes = ((pool.cpus, "CPU"), (pool.gpus, "GPU"))
-    return min(math.floor(machine.get(name, 0.0) / size + 1e-9) for size, name in sizes if size)
+def wait_for_room(pool: Pool, actors: int, free: Callable[[], Resources]) -> None:
+    """Wait until other work on the cluster leaves room; raises `ConfigError` where it does not.
+
+    `free`: what nobody uses, of all machines together.
+    """
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return check_free(pool, actors, free())
+        except ConfigError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(0.5)
+
+
+@contextmanager
+def room_kept(
+    pool: Pool, actors: int, machines: Callable[[], Sequence[Resources]], files: Callable[[], int]
+) -> Iterator[None]:
+    """Stop the block where nothing appears any more, and the machines that are left cannot hold the pool.
+
+    `machines`: what each that is there has in all; `files`: of rows, so far. Raises `ConfigError`. Python can
+    stop its main thread only; in another one nothing is watched.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    done, reasons = threading.Event(), list[str]()
+    main, before = threading.main_thread(), signal.getsignal(signal.SIGINT)
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        """Stop for a reason of ours, also where a shell had Ctrl-C ignored; otherwise as before."""
+        if reasons:
+            raise KeyboardInterrupt
+        if callable(before):
+            before(number, frame)
+
+    def watch() -> None:
+        seen, since = files(), time.monotonic()
+        while not done.wait(STANDSTILL / _LOOKS):
+            now = files()
+            try:
+                place(replace(pool, actors=actors), machines())
+            except ConfigError as error:
+                if now == seen and time.monotonic() - since > STANDSTILL:
+                    reasons.append(str(error))
+                    assert main.ident is not None
+                    signal.pthread_kill(main.ident, signal.SIGINT)
+                    return
+                if now == seen:
+                    continue
+            seen, since = now, time.monotonic()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    signal.signal(signal.SIGINT, interrupted)
+    thread.start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not reasons:
+            raise
+        raise ConfigError(f"a machine was lost: {reasons[0]}; what is done is kept") from None
+    finally:
+        done.set()
+        thread.join()
+        signal.signal(signal.SIGINT, before)

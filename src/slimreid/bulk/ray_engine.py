@@ -17,8 +17,7 @@ from ray.data.checkpoint import CheckpointConfig
 from ray.util.client import ray as client
 
 from slimreid.bulk.embedder import Embedding, RowEmbedder
-from slimreid.bulk.pool import SPARE_CPUS, Pool, Resources, place
-from slimreid.bulk.room import room_kept, wait_for_room
+from slimreid.bulk.pool import SPARE_CPUS, Pool, Resources, place, room_kept, wait_for_room
 from slimreid.errors import ConfigError, DataError, SlimReIDError
 from slimreid.inference.embedding_sets.tables import IMAGE_ROWS, parquet_files
 

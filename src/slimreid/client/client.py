@@ -7,14 +7,12 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slimreid.client.errors import ServerError
 from slimreid.client.results import (
     Changed,
     EnrolledSample,
@@ -23,7 +21,7 @@ from slimreid.client.results import (
     read_identifications,
     read_result,
 )
-from slimreid.client.transport import Part, Transport
+from slimreid.client.transport import Part, ServerError, Transport
 from slimreid.data.images.decode import MAX_BYTES
 from slimreid.errors import DataError
 from slimreid.files import open_regular
@@ -63,9 +61,7 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -116,7 +112,7 @@ class Client:
     def begin_enrolment(self, **labels: Field) -> Job:
         """Begin an enrolment in many parts; it is one entry of the log and survives a restart."""
         values = {name: value for name, value in labels.items() if value is not None}
-        return read_result(Job, self._transport.send("POST", "/v1/jobs", values))
+        return read_result(Job, self._transport.send("/v1/jobs", values))
 
     def add_samples(
         self, job: str, samples: Sequence[Sample], labels: Sequence[Mapping[str, str]] = ()
@@ -133,9 +129,7 @@ class Client:
 
     def finish_enrolment(self, job: str) -> Job:
         """Say that no more samples will come."""
-        return read_result(
-            Job, self._transport.send("POST", f"/v1/jobs/{quote(job)}/finish", {}, repeatable=True)
-        )
+        return read_result(Job, self._transport.send(f"/v1/jobs/{quote(job)}/finish", {}, repeatable=True))
 
     def job(self, job: str) -> Job:
         """A job as it is now."""
@@ -223,7 +217,7 @@ class Client:
         return self._transport.get_bytes(f"/v1/rows/{row}/thumbnail")
 
     def _change(self, path: str, values: Mapping[str, Any], dry_run: bool) -> Changed:
-        found = self._transport.send("POST", f"/v1/{path}", {**values, "dry_run": dry_run})
+        found = self._transport.send(f"/v1/{path}", {**values, "dry_run": dry_run})
         return read_result(Changed, found)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from slimreid.client.errors import UnreachableError
+from slimreid.client.transport import UnreachableError
 from slimreid.gallery.answers import Answer, Match
 from slimreid.gallery.decisions.identify import Candidate, Decision
 from slimreid.gallery.identification import Identification
@@ -65,52 +66,42 @@ def read_result(kind: type[Kind], values: Any) -> Kind:
 
     Raises `UnreachableError` where the answer is not of this kind.
     """
-    try:
+    with _expecting(kind.__name__):
         return kind(**{field.name: values[field.name] for field in fields(kind)})  # type: ignore[arg-type]
-    except (KeyError, TypeError):
-        raise UnreachableError(f"the service answers no {kind.__name__}; is it of another version?") from None
 
 
 def read_answers(values: Any, names: Sequence[str]) -> list[Answer]:
     """Answers to searches; `names`: what the queries are called here."""
+    answers = []
+    with _expecting("search"):
+        for value, name in zip(values["answers"], names, strict=True):
+            matches = tuple(Match(m["rank"], float(m["score"]), _row(m["row"])) for m in value["matches"])
+            answers.append(Answer(name, tuple(value["modalities"]), matches, value["searched"]))
+    return answers
+
+
+@contextmanager
+def _expecting(what: str) -> Iterator[None]:
+    """Raise `UnreachableError` where an answer lacks something or has it in another form."""
     try:
-        return [_answer(value, name) for value, name in zip(values["answers"], names, strict=True)]
+        yield
     except (KeyError, TypeError, ValueError):
-        raise UnreachableError("the service answers no search; is it of another version?") from None
+        raise UnreachableError(f"the service answers no {what}; is it of another version?") from None
 
 
-def _answer(values: Mapping[str, Any], name: str) -> Answer:
-    matches = tuple(Match(m["rank"], float(m["score"]), read_row(m["row"])) for m in values["matches"])
-    return Answer(name, tuple(values["modalities"]), matches, values["searched"])
-
-
-def read_row(values: Mapping[str, Any]) -> Row:
+def _row(values: Mapping[str, Any]) -> Row:
     """A row; where its files lie, only the service knows."""
-    return Row(
-        id=values["id"],
-        identity=values["identity"],
-        group=values["group"],
-        modalities=tuple(values["modalities"]),
-        camera=values["camera"],
-        time=values["time"],
-        files={},
-        hash="",
-        quality=values["quality"],
-        reasons=tuple(values["reasons"]),
-    )
+    given = {name: values[name] for name in ("id", "identity", "group", "camera", "time", "quality")}
+    seen, reasons = tuple(values["modalities"]), tuple(values["reasons"])
+    return Row(**given, modalities=seen, reasons=reasons, files={}, hash="")
 
 
 def read_identifications(values: Any, names: Sequence[str]) -> list[Identification]:
     """Answers to `identify`."""
-    try:
-        return [
-            Identification(name, tuple(value["modalities"]), _decision(value))
-            for value, name in zip(values["answers"], names, strict=True)
-        ]
-    except (KeyError, TypeError, ValueError):
-        raise UnreachableError("the service answers no decision; is it of another version?") from None
-
-
-def _decision(values: Mapping[str, Any]) -> Decision:
-    candidates = tuple(Candidate(c["name"], float(c["score"])) for c in values["candidates"])
-    return Decision(values["state"], values["reason"], values["name"], candidates, values["rate"])
+    found = []
+    with _expecting("decision"):
+        for value, name in zip(values["answers"], names, strict=True):
+            candidates = tuple(Candidate(c["name"], float(c["score"])) for c in value["candidates"])
+            decision = Decision(value["state"], value["reason"], value["name"], candidates, value["rate"])
+            found.append(Identification(name, tuple(value["modalities"]), decision))
+    return found

@@ -1,4 +1,4 @@
-"""Requests with retries, by the standard library alone."""
+"""Requests with retries, by the standard library alone; problems as the errors that a file would raise."""
 
 from __future__ import annotations
 
@@ -13,13 +13,47 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from slimreid.client.errors import UnreachableError, problem_error
-from slimreid.errors import ConfigError
+from slimreid.errors import ConfigError, DataError, ModelError, SlimReIDError
+from slimreid.gallery import errors as gallery
 
 JSON = "application/json"
 _BUSY = (429, 503)
 _LONGEST_WAIT = 10.0
 _LARGEST_ANSWER = 1 << 30
+
+
+class ServerError(SlimReIDError):
+    """The service refuses; `name` and `status` say why."""
+
+    def __init__(self, message: str, name: str = "ServerError", status: int = 0) -> None:
+        super().__init__(message)
+        self.name, self.status = name, status
+
+
+class UnreachableError(ServerError):
+    """Nobody answers, or not as a service does."""
+
+
+_KNOWN: Mapping[str, type[SlimReIDError]] = {
+    kind.__name__: kind
+    for kind in (
+        DataError,
+        ConfigError,
+        ModelError,
+        gallery.GalleryError,
+        gallery.GalleryBusyError,
+        gallery.GalleryFullError,
+        gallery.GalleryDamagedError,
+        gallery.OtherModelError,
+    )
+}
+
+
+def problem_error(problem: Mapping[str, Any], status: int) -> SlimReIDError:
+    """The error that a problem document names."""
+    name, detail = str(problem.get("name", "")), str(problem.get("detail", "no reason was given"))
+    kind = _KNOWN.get(name)
+    return kind(detail) if kind is not None else ServerError(detail, name or "ServerError", status)
 
 
 @dataclass(frozen=True)
@@ -56,36 +90,35 @@ class Transport:
 
     def get(self, path: str) -> Any:
         """What the service answers to GET, as JSON."""
-        return self._json("GET", path, b"", "", repeatable=True)
+        return self._parsed(self._ask(path))
 
     def get_bytes(self, path: str) -> bytes:
         """What the service answers to GET, as it is."""
-        return self._ask("GET", path, b"", "", repeatable=True)
+        return self._ask(path)
 
-    def send(self, method: str, path: str, values: Mapping[str, Any], *, repeatable: bool = False) -> Any:
+    def send(self, path: str, values: Mapping[str, Any], *, repeatable: bool = False) -> Any:
         """Send JSON. `repeatable`: doing it twice does no harm, so it is sent again where nobody answered."""
-        return self._json(method, path, json.dumps(values).encode(), JSON, repeatable=repeatable)
+        return self._parsed(self._ask(path, json.dumps(values).encode(), JSON, repeatable=repeatable))
 
     def send_form(self, path: str, parts: Sequence[Part]) -> Any:
         """Send files and fields; all of these requests can be sent twice without harm."""
-        body, kind = encode_form(parts)
-        return self._json("POST", path, body, kind, repeatable=True)
+        return self._parsed(self._ask(path, *encode_form(parts)))
 
-    def _json(self, method: str, path: str, body: bytes, kind: str, *, repeatable: bool) -> Any:
-        content = self._ask(method, path, body, kind, repeatable=repeatable)
+    def _parsed(self, content: bytes) -> Any:
         try:
             return json.loads(content)
         except ValueError:
             raise UnreachableError(f"{self.url}: what answers is no SlimReID service") from None
 
-    def _ask(self, method: str, path: str, body: bytes, kind: str, *, repeatable: bool) -> bytes:
+    def _ask(self, path: str, body: bytes | None = None, kind: str = "", *, repeatable: bool = True) -> bytes:
+        method = "GET" if body is None else "POST"
         headers = {"Accept": JSON} | ({"Content-Type": kind} if kind else {})
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         for attempt in range(self._retries + 1):
             is_last = attempt == self._retries
             try:
-                self._connection.request(method, self._prefix + path, body or None, headers)
+                self._connection.request(method, self._prefix + path, body, headers)
                 response = self._connection.getresponse()
                 content = response.read(_LARGEST_ANSWER)
             except (OSError, http.client.HTTPException) as error:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -50,67 +50,39 @@ class Answer:
 
 def row_to_dict(row: Row) -> dict[str, object]:
     """A row, ready for JSON."""
-    return {
-        "id": row.id,
-        "identity": row.identity,
-        "group": row.group,
-        "modalities": list(row.modalities),
-        "camera": row.camera,
-        "time": row.time,
-        "files": {name: ref.path for name, ref in row.files.items()},
-        "hash": row.hash,
-        "quality": row.quality,
-        "reasons": list(row.reasons),
-    }
+    values = {name: value for name, value in vars(row).items() if name != "removed"}
+    files = {name: ref.path for name, ref in row.files.items()}
+    return {**values, "modalities": list(row.modalities), "files": files, "reasons": list(row.reasons)}
 
 
-def best_rows(
-    store: Store, query: Prepared, k: int, which: Filter, similarity: Similarity | None = None
-) -> list[Found]:
-    """The k best rows of each query; raises `ConfigError` for a k below 1."""
-    if k < 1:
-        raise ConfigError(f"at least 1 answer must be asked for, not {k}")
-    return store.search(query, k, which, similarity)
+def search_gallery(
+    store: Store, query: Query, k: int, which: Filter, by: str, *, identities: bool = False
+) -> list[Answer]:
+    """`find_answers`, noted in the log of the gallery."""
+    answers = find_answers(store, query, k, which, identities=identities)
+    details = {"queries": list(query.sources), "k": k, "identities": identities}
+    store.note("search", by, sum(len(answer.matches) for answer in answers), details)
+    return answers
 
 
-def best_identities(
-    store: Store, query: Prepared, k: int, which: Filter, similarity: Similarity | None = None
-) -> list[Found]:
-    """The best row of each of the k best identities; rows without identity do not count.
+def find_answers(
+    store: Store,
+    query: Query,
+    k: int,
+    which: Filter,
+    similarity: Similarity | None = None,
+    *,
+    identities: bool = False,
+) -> list[Answer]:
+    """The k best rows for each query, or with `identities` the best row of each of the k best identities.
 
-    Rows are asked for in growing numbers until they hold enough identities.
+    Raises `ConfigError` for a k below 1.
     """
     if k < 1:
         raise ConfigError(f"at least 1 answer must be asked for, not {k}")
-    results: dict[int, Found] = {}
-    wanted, count = list(range(len(query))), 8 * k
-    while wanted:
-        found = store.search(query[np.array(wanted)], count, which, similarity)
-        left = []
-        for number, rows in zip(wanted, found, strict=True):
-            first = _first_of_each(rows)
-            if len(first) < k and len(rows.ids) == count:
-                left.append(number)
-                continue
-            chosen = first[:k]
-            results[number] = Found(
-                rows.ids[chosen], rows.scores[chosen], tuple(rows.identities[i] for i in chosen)
-            )
-        wanted, count = left, 8 * count
-    return [results[number] for number in range(len(query))]
-
-
-def _first_of_each(found: Found) -> list[int]:
-    """Places of the first row of each identity."""
-    first: dict[str, int] = {}
-    for place, name in enumerate(found.identities):
-        if name:
-            first.setdefault(name, place)
-    return list(first.values())
-
-
-def make_answers(store: Store, query: Query, found: Sequence[Found], searched: int) -> list[Answer]:
-    """Found rows with everything the gallery knows of them."""
+    find = partial(best_identities, store) if identities else store.search
+    found = find(query.prepared, k, which, similarity)
+    searched = store.count(which)
     ids = sorted({int(number) for each in found for number in each.ids})
     rows = {row.id: row for row in store.rows(Filter(ids=ids))} if ids else {}
     return [
@@ -126,3 +98,30 @@ def make_answers(store: Store, query: Query, found: Sequence[Found], searched: i
         )
         for name, modalities, each in zip(query.names, query.modalities, found, strict=True)
     ]
+
+
+def best_identities(
+    store: Store, query: Prepared, k: int, which: Filter, similarity: Similarity | None = None
+) -> list[Found]:
+    """The best row of each of the k best identities; rows without identity do not count.
+
+    Rows are asked for in growing numbers until they hold enough identities.
+    """
+    results: dict[int, Found] = {}
+    wanted, count = list(range(len(query))), 8 * k
+    while wanted:
+        found = store.search(query[np.array(wanted)], count, which, similarity)
+        left = []
+        for number, rows in zip(wanted, found, strict=True):
+            first: dict[str, int] = {}
+            for place, name in enumerate(rows.identities):
+                if name:
+                    first.setdefault(name, place)
+            if len(first) < k and len(rows.ids) == count:
+                left.append(number)
+                continue
+            chosen = list(first.values())[:k]
+            names = tuple(rows.identities[i] for i in chosen)
+            results[number] = Found(rows.ids[chosen], rows.scores[chosen], names)
+        wanted, count = left, 8 * count
+    return [results[number] for number in range(len(query))]

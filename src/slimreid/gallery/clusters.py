@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,13 +71,8 @@ def propose(store: Store, which: Filter, rate: float, threshold: float | None = 
 
 def _free_names(count: int, taken: dict[str, int]) -> list[str]:
     """Names that no identity has."""
-    names: list[str] = []
-    number = 0
-    while len(names) < count:
-        number += 1
-        if (name := f"{PREFIX}{number}") not in taken:
-            names.append(name)
-    return names
+    free = (name for name in (f"{PREFIX}{number}" for number in itertools.count(1)) if name not in taken)
+    return list(itertools.islice(free, count))
 
 
 def table_text(proposal: Proposal) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from slimreid.gallery.decisions.quality import CLOSER_TO_OTHER, NEAR_DUPLICATE, Limits
 from slimreid.gallery.embedder import prepare, presence
 from slimreid.gallery.store.contract import Store
-from slimreid.gallery.store.rows import Filter, Found, Row
+from slimreid.gallery.store.rows import Filter, Found, Row, in_parts
 from slimreid.inference.similarity import Prepared
 from slimreid.progress import progress
 
@@ -29,49 +29,48 @@ class Concern:
 
 def find_concerns(store: Store, which: Filter, show_progress: bool | None = None) -> list[Concern]:
     """Rows of a filter that something speaks against, by id."""
-    rows = store.rows(which)
-    pieces = [rows[at : at + _AT_ONCE] for at in range(0, len(rows), _AT_ONCE)]
+    rows, info = store.rows(which), store.model
     found: list[Concern] = []
-    for piece in progress(pieces, "checking", show=show_progress):
-        for row, near in zip(piece, _neighbour_reasons(store, piece), strict=True):
+    for piece in progress(in_parts(rows, _AT_ONCE), "checking", show=show_progress):
+        present = presence(info.modalities, [row.modalities for row in piece])
+        query = prepare(info, store.features([row.id for row in piece]), present)
+        reasons_near = neighbour_reasons(store, query, [(row.id, row.identity) for row in piece])
+        for row, near in zip(piece, reasons_near, strict=True):
             if reasons := (*row.reasons, *near):
                 found.append(Concern(row, reasons))
     return found
 
 
-def _neighbour_reasons(store: Store, rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """For each row why it should be looked at, naming the other row; empty for nothing."""
-    info = store.model
-    present = presence(info.modalities, [row.modalities for row in rows])
-    query = prepare(info, store.features([row.id for row in rows]), present)
-    plain = replace(info.similarity, impostors=None)
+def neighbour_reasons(
+    store: Store, query: Prepared, rows: Sequence[tuple[int, str]]
+) -> list[tuple[str, ...]]:
+    """For each row why it should be looked at, naming the other row; empty for nothing.
+
+    `rows`: id and identity of what is searched for; 0 = it is not in the gallery.
+    """
+    plain = replace(store.model.similarity, impostors=None)
     alike = store.search(query, 2, Filter(), plain)
     nearest = store.search(query, _NEAREST, Filter())
     return [
-        (*_duplicate(row, alike[n]), *_closer(store, row, query[np.array([n])], nearest[n]))
-        for n, row in enumerate(rows)
+        (*_duplicate(row, alike[n]), *_closer(store, row, identity, query[np.array([n])], nearest[n]))
+        for n, (row, identity) in enumerate(rows)
     ]
 
 
-def _duplicate(row: Row, found: Found) -> tuple[str, ...]:
+def _duplicate(row: int, found: Found) -> tuple[str, ...]:
     for number, cosine in zip(found.ids.tolist(), found.scores.tolist(), strict=True):
-        if number != row.id and cosine >= Limits.duplicate:
+        if number != row and cosine >= Limits.duplicate:
             return (f"{NEAR_DUPLICATE} of row {number}",)
     return ()
 
 
-def _closer(store: Store, row: Row, query: Prepared, found: Found) -> tuple[str, ...]:
+def _closer(store: Store, row: int, identity: str, query: Prepared, found: Found) -> tuple[str, ...]:
     """Whether the best row of somebody else is above the best of the own identity, where that has any."""
-    if not row.identity:
+    others = zip(found.ids.tolist(), found.identities, strict=True)
+    number, name = next(((n, who) for n, who in others if n != row and who), (0, identity))
+    if not identity or name == identity:
         return ()
-    for number, name in zip(found.ids.tolist(), found.identities, strict=True):
-        if number == row.id or not name:
-            continue
-        if name == row.identity:
-            return ()
-        # Its own rows are further away than this one, or there are none to compare with.
-        own = store.search(query, 2, Filter(identities=[row.identity]))[0]
-        if any(other != row.id for other in own.ids.tolist()):
-            return (f"{CLOSER_TO_OTHER}: row {number} ({name})",)
-        return ()
-    return ()
+    # Its own rows are further away than this one, or there are none to compare with.
+    own = store.search(query, 2, Filter(identities=[identity]))[0]
+    has_others = any(other != row for other in own.ids.tolist())
+    return (f"{CLOSER_TO_OTHER}: row {number} ({name})",) if has_others else ()

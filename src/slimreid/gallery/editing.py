@@ -16,22 +16,16 @@ def find_rows(store: Store, which: Filter) -> list[Row]:
     if which.is_all or which == Filter(removed=None):
         raise ConfigError("say which rows: --identity, --id, --camera, ...")
     rows = store.rows(which)
-    for identity in which.identities or ():
-        if not any(row.identity == identity for row in rows):
-            require_identity(store, identity)
-    missing = set(map(int, which.ids or ())) - {row.id for row in rows}
-    if which.ids is not None and missing:
+    absent = [name for name in which.identities or () if not any(row.identity == name for row in rows)]
+    known = store.identities() if absent else {}
+    for name in absent:
+        if name not in known:
+            raise GalleryError(f"{store.place}: there is no identity '{name}'{did_you_mean(name, known)}")
+    if missing := set(map(int, which.ids or ())) - {row.id for row in rows}:
         raise GalleryError(f"{store.place}: there is no row {min(missing)}")
     if not rows:
         raise GalleryError(f"{store.place}: no row fits")
     return rows
-
-
-def require_identity(store: Store, name: str) -> None:
-    """Raise `GalleryError` with the nearest name unless an identity is enrolled."""
-    known = store.identities()
-    if name not in known:
-        raise GalleryError(f"{store.place}: there is no identity '{name}'{did_you_mean(name, known)}")
 
 
 def remove(store: Store, which: Filter, by: str) -> int:
@@ -50,10 +44,7 @@ def forget(store: Store, which: Filter, by: str) -> int:
 def rename(store: Store, old: str, new: str, by: str) -> int:
     """Give an identity another name; raises `GalleryError` where that is taken."""
     _check_name(new)
-    if new in store.identities():
-        raise GalleryError(
-            f"{store.place}: there is an identity '{new}' already; merge '{old}' into it instead"
-        )
+    _check_free(store, new, f"merge '{old}' into it instead")
     return _give(store, find_rows(store, Filter(identities=[old])), new, "rename", by)
 
 
@@ -73,8 +64,7 @@ def split(store: Store, ids: Sequence[int], new: str, by: str) -> int:
     names = sorted({row.identity for row in rows})
     if len(names) > 1:
         raise GalleryError(f"the rows are of {', '.join(names)}; split one identity at a time")
-    if new in store.identities():
-        raise GalleryError(f"{store.place}: there is an identity '{new}' already; choose another name")
+    _check_free(store, new, "choose another name")
     return _give(store, rows, new, "split", by)
 
 
@@ -100,6 +90,11 @@ def _named(rows: Sequence[Row]) -> dict[str, object]:
 def _check_name(name: str) -> None:
     if not name.strip():
         raise ConfigError("an identity needs a name")
+
+
+def _check_free(store: Store, name: str, cure: str) -> None:
+    if name in store.identities():
+        raise GalleryError(f"{store.place}: there is an identity '{name}' already; {cure}")
 
 
 def undo(store: Store, steps: int, by: str) -> list[LogEntry]:

@@ -96,6 +96,11 @@ def presence(
     return np.array(seen, dtype=np.bool_).reshape(len(samples), len(modalities))
 
 
+def seen_in(modalities: Sequence[str], present: NDArray[np.bool_]) -> list[tuple[str, ...]]:
+    """Which modalities each sample has, from a mask (n, M); the other way round than `presence`."""
+    return [tuple(m for m, there in zip(modalities, row, strict=True) if there) for row in present]
+
+
 def prepare(info: ModelInfo, features: Floats, present: NDArray[np.bool_]) -> Prepared:
     """Features ready to be compared with those of a gallery; raises `DataError` where they do not fit."""
     if features.ndim != 2 or features.shape[1] != info.dimension:

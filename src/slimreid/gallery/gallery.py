@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from slimreid.config.model import DEFAULT_MODEL
 from slimreid.gallery import editing
-from slimreid.gallery.answers import Answer, best_identities, best_rows, make_answers
+from slimreid.gallery.answers import Answer, search_gallery
 from slimreid.gallery.clusters import Proposal, propose
 from slimreid.gallery.concerns import Concern, find_concerns
 from slimreid.gallery.decisions.calibration import RATES, Calibration
@@ -32,12 +32,11 @@ from slimreid.gallery.identification import (
 )
 from slimreid.gallery.queries import Query, embed_query, feature_query
 from slimreid.gallery.reembedding import Reembedded, reembed
-from slimreid.gallery.store.contract import Store
+from slimreid.gallery.store.contract import EVERYTHING, Store
 from slimreid.gallery.store.open import create_store, open_or_create, open_store
 from slimreid.gallery.store.rows import Filter, LogEntry, ModelInfo, Row
 from slimreid.inference.load import load
 
-EVERYTHING = Filter()
 UNKNOWN = Filter(identities=[""])
 
 
@@ -49,12 +48,12 @@ class Gallery:
     """
 
     def __init__(
-        self, place: Path | str, model: Embedder | Path | str | None = None, *, by: str | None = None
+        self, place: Path | str | Store, model: Embedder | Path | str | None = None, *, by: str | None = None
     ) -> None:
         """Open a gallery.
 
         Args:
-            place: Its file, or `milvus://host:port/NAME`.
+            place: Its file, `milvus://host:port/NAME`, or a store that is open already.
             model: As `slimreid.load` gives it, or its path; needed to enrol or search for images. None = the
                 one it was made with, where that still is.
             by: Who works with it, for the log; None = the user of this process.
@@ -62,10 +61,7 @@ class Gallery:
         Raises:
             GalleryError: Where there is none, or it is damaged.
         """
-        self._begin(open_store(place), model, by)
-
-    def _begin(self, store: Store, model: Embedder | Path | str | None, by: str | None) -> None:
-        self.store = store
+        self.store = open_store(place) if isinstance(place, (str, Path)) else place
         self.by = by or getpass.getuser()
         self._model = model
 
@@ -80,9 +76,7 @@ class Gallery:
     ) -> Gallery:
         """Make an empty gallery for one kind of feature of a model; raises `DataError` where it exists."""
         loaded = load(model) if isinstance(model, (str, Path)) else model
-        made = cls.__new__(cls)
-        made._begin(create_store(place, describe_model(loaded, feature)), loaded, by)
-        return made
+        return cls(create_store(place, describe_model(loaded, feature)), loaded, by=by)
 
     @classmethod
     def for_import(
@@ -97,18 +91,14 @@ class Gallery:
 
         `bucket`: the one that a Milvus cluster itself uses, s3://BUCKET/FOLDER; rows then go by it.
         """
-        from slimreid.gallery.exchange.importing import open_importable
+        from slimreid.gallery.exchange.parquet import open_importable
 
-        made = cls.__new__(cls)
-        made._begin(open_or_create(place, open_importable(Path(paths[0])).model, bucket), None, by)
-        return made
+        return cls(open_or_create(place, open_importable(Path(paths[0])).model, bucket), by=by)
 
     def __enter__(self) -> Gallery:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -207,12 +197,7 @@ class Gallery:
             pooled: Whether images show one object and become one query.
         """
         asked = query if isinstance(query, Query) else self.query(query, pooled=pooled)
-        find = best_identities if identities else best_rows
-        found = find(self.store, asked.prepared, k, which)
-        answers = make_answers(self.store, asked, found, self.store.count(which))
-        details = {"queries": list(asked.sources or asked.names), "k": k, "identities": identities}
-        self.store.note("search", self.by, sum(len(answer.matches) for answer in answers), details)
-        return answers
+        return search_gallery(self.store, asked, k, which, self.by, identities=identities)
 
     def identify(
         self, query: Query | Any, *, rate: float = RATES[0], which: Filter = EVERYTHING, pooled: bool = False
@@ -222,11 +207,7 @@ class Gallery:
         `rate`: share of searches for strangers that may return anybody (FPIR). Others as in `search`.
         """
         asked = query if isinstance(query, Query) else self.query(query, pooled=pooled)
-        answers = decide(self.store, asked, rate, which)
-        known = sum(answer.decision.state == "known" for answer in answers)
-        details = {"queries": list(asked.sources or asked.names), "rate": rate}
-        self.store.note("identify", self.by, known, details)
-        return answers
+        return decide(self.store, asked, rate, which, self.by)
 
     def calibrate(
         self,
@@ -241,8 +222,7 @@ class Gallery:
         search among the others, without identities that the model was trained on.
         """
         if probes is None:
-            trained = getattr(self.model, "identities", ())
-            probes = rows_as_probes(self.store, trained)
+            probes = rows_as_probes(self.store, getattr(self.model, "identities", ()))
         return calibrate_store(self.store, probes, self.by, rates=rates, show_progress=show_progress)
 
     def probes(self, source: Source) -> Probes:
@@ -275,18 +255,15 @@ class Gallery:
         They go by in pieces, however many they are; at the end each is looked for. Raises `DataError`,
         `OtherModelError` and `GalleryError`.
         """
-        from slimreid.gallery.exchange.importing import import_rows, open_importable
+        from slimreid.gallery.exchange.parquet import import_rows, open_importable
 
         sources = [open_importable(Path(path)) for path in paths]
         return import_rows(self.store, sources, self.by, show_progress=show_progress)
 
     def copy(self, place: Path | str) -> Transferred:
         """Copy everything but the log into another gallery, made if it is not there, and compare both."""
-        target = open_or_create(place, self.info)
-        try:
+        with closing(open_or_create(place, self.info)) as target:
             return copy_store(self.store, target, self.by)
-        finally:
-            target.close()
 
     def reembed(
         self,

@@ -15,11 +15,11 @@ from slimreid.gallery.decisions.identify import Candidate, Decision, identify
 from slimreid.gallery.decisions.rates import LEAST_IDENTITIES
 from slimreid.gallery.decisions.scale import Samples, site_similarity
 from slimreid.gallery.decisions.searches import Searches, join_searches
-from slimreid.gallery.embedder import Embedder, embed_samples, prepare, presence
+from slimreid.gallery.embedder import Embedder, embed_samples, prepare, presence, seen_in
 from slimreid.gallery.enrolment.sources import Source
 from slimreid.gallery.queries import Query
 from slimreid.gallery.store.contract import CALIBRATION, Store
-from slimreid.gallery.store.rows import Change, Filter, Row
+from slimreid.gallery.store.rows import Change, Filter, Row, in_parts
 from slimreid.inference.similarity import Prepared, Similarity
 from slimreid.modalities import subset_name
 from slimreid.progress import progress
@@ -67,11 +67,10 @@ def read_calibration(store: Store) -> Calibration | None:
     return None if text is None else Calibration.from_json(text)
 
 
-def decide(store: Store, query: Query, rate: float, which: Filter) -> list[Identification]:
-    """Who each query is, at a rate of false positives (FPIR) that the user accepts."""
+def decide(store: Store, query: Query, rate: float, which: Filter, by: str) -> list[Identification]:
+    """Who each query is, at a rate of false positives (FPIR) that the user accepts; noted in the log."""
     calibration, now = read_calibration(store), present_bound(store)
-    valid = calibration is not None and bool(calibration.valid_for(now))
-    scale = calibration.similarity if valid and calibration is not None else None
+    scale = calibration.similarity if calibration is not None and calibration.valid_for(now) else None
     found = best_identities(store, query.prepared, CANDIDATES, which, scale)
     answers = []
     for name, seen, rows in zip(query.names, query.modalities, found, strict=True):
@@ -79,9 +78,10 @@ def decide(store: Store, query: Query, rate: float, which: Filter) -> list[Ident
             Candidate(who, float(score)) for who, score in zip(rows.identities, rows.scores, strict=True)
         ]
         subset = subset_name(seen, store.model.modalities)
-        answers.append(
-            Identification(name, seen, identify(candidates, calibration, now, subset=subset, rate=rate))
-        )
+        decision = identify(candidates, calibration, now, subset=subset, rate=rate)
+        answers.append(Identification(name, seen, decision))
+    known = sum(answer.decision.state == "known" for answer in answers)
+    store.note("identify", by, known, {"queries": list(query.sources), "rate": rate})
     return answers
 
 
@@ -109,12 +109,11 @@ def rows_as_probes(store: Store, trained: Sequence[str] = ()) -> Probes:
         )
     info = store.model
     features = np.concatenate(
-        [store.features([row.id for row in rows[at : at + _AT_ONCE]]) for at in range(0, len(rows), _AT_ONCE)]
+        [store.features([row.id for row in piece]) for piece in in_parts(rows, _AT_ONCE)]
     )
     present = presence(info.modalities, [row.modalities for row in rows])
-    return Probes(
-        prepare(info, features, present), features, present, [row.identity for row in rows], list(rows)
-    )
+    names = [row.identity for row in rows]
+    return Probes(prepare(info, features, present), features, present, names, rows)
 
 
 def samples_as_probes(store: Store, model: Embedder, source: Source) -> Probes:
@@ -126,18 +125,11 @@ def samples_as_probes(store: Store, model: Embedder, source: Source) -> Probes:
     if not samples:
         raise DataError("no sample to calibrate with has an identity; name them by folders or in a manifest")
     info = store.model
-    pieces = [samples[at : at + _AT_ONCE] for at in range(0, len(samples), _AT_ONCE)]
-    features = np.concatenate(
-        [
-            embed_samples(
-                model,
-                info.feature,
-                [dict(sample.images) for sample in piece],
-                [sample.camera for sample in piece],
-            )
-            for piece in progress(pieces, "embedding")
-        ]
-    )
+    parts = []
+    for piece in progress(in_parts(samples, _AT_ONCE), "embedding"):
+        images, cameras = [dict(sample.images) for sample in piece], [sample.camera for sample in piece]
+        parts.append(embed_samples(model, info.feature, images, cameras))
+    features = np.concatenate(parts)
     hashes = [content_hash(sample.images) for sample in samples]
     rows = {row.hash: row for row in store.rows(Filter(hashes=hashes))}
     present = presence(info.modalities, [tuple(sample.images) for sample in samples])
@@ -187,22 +179,16 @@ def _searches(
     store: Store, probes: Probes, scale: Similarity, show_progress: bool | None
 ) -> Iterator[Searches]:
     modalities = store.model.modalities
-    starts = range(0, len(probes.identities), _AT_ONCE)
-    for start in progress(starts, "searching", show=show_progress):
-        part = np.arange(start, min(start + _AT_ONCE, len(probes.identities)))
-        names = [probes.identities[i] for i in part.tolist()]
-        subsets = [
-            subset_name(
-                [m for m, there in zip(modalities, probes.present[i], strict=True) if there], modalities
-            )
-            for i in part
-        ]
-        nearest = best_identities(store, probes.query[part], 2, Filter(), scale)
+    numbers = range(len(probes.identities))
+    for part in progress(in_parts(numbers, _AT_ONCE), "searching", show=show_progress):
+        names = [probes.identities[i] for i in part]
+        subsets = [subset_name(seen, modalities) for seen in seen_in(modalities, probes.present[part])]
+        nearest = best_identities(store, probes.query[np.array(part)], 2, Filter(), scale)
         other = [
             next((float(s) for s, who in zip(f.scores, f.identities, strict=True) if who != name), np.nan)
             for name, f in zip(names, nearest, strict=True)
         ]
-        own = [_own_score(store, probes, int(i), scale) for i in part]
+        own = [_own_score(store, probes, i, scale) for i in part]
         yield Searches(np.asarray(names), np.array(other), np.array(own), np.asarray(subsets))
 
 
@@ -213,14 +199,12 @@ def _own_score(store: Store, probes: Probes, number: int, scale: Similarity) -> 
     count = 1
     while True:
         found = store.search(probes.query[np.array([number])], count, which, scale)[0]
-        group = {}
+        same = set() if itself is None else {itself.id}
         if itself is not None and itself.group and len(found.ids):
-            group = {row.id: row.group for row in store.rows(Filter(ids=found.ids.tolist()))}
+            rows = store.rows(Filter(ids=found.ids.tolist()))
+            same |= {row.id for row in rows if row.group == itself.group}
         for row, score in zip(found.ids.tolist(), found.scores.tolist(), strict=True):
-            same = itself is not None and (
-                row == itself.id or (itself.group and group.get(row) == itself.group)
-            )
-            if not same:
+            if row not in same:
                 return float(score)
         if len(found.ids) < count:
             return float("nan")

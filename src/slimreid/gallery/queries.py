@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from slimreid.data.manifest import ImageRef
 from slimreid.errors import DataError
 from slimreid.gallery.decisions.pooling import pool_shots
 from slimreid.gallery.decisions.quality import sample_quality
-from slimreid.gallery.embedder import Embedder, embed_samples, prepare, presence
+from slimreid.gallery.embedder import Embedder, embed_samples, prepare, presence, seen_in
 from slimreid.gallery.store.rows import Floats, ModelInfo
 from slimreid.inference.embed import as_samples
 from slimreid.inference.similarity import Prepared
@@ -31,7 +31,7 @@ class Query:
     """Of each: its first file, or its number."""
     modalities: tuple[tuple[str, ...], ...]
     """That each was seen in."""
-    images: tuple[Mapping[str, Any], ...] = field(default=())
+    images: tuple[Mapping[str, Any], ...] = ()
     """Of each (of a pooled one: of its first image) {modality: image}; empty where there are none."""
     sources: tuple[str, ...] = ()
     """Everything that went into them, by name."""
@@ -60,10 +60,8 @@ def embed_query(
     called = list(names) if names is not None else [_name(sample, n) for n, sample in enumerate(samples)]
     quality = None
     if pooled and len(samples) > 1:
-        quality = [
-            sample_quality({name: as_pixels(image) for name, image in sample.items()}).value
-            for sample in samples
-        ]
+        pixels = [{name: as_pixels(image) for name, image in sample.items()} for sample in samples]
+        quality = [sample_quality(each).value for each in pixels]
     return join_query(info, features, samples, called, quality)
 
 
@@ -81,7 +79,7 @@ def join_query(
         one = pool_shots(info.similarity, features, present, quality)
         features, present = one.features, one.present
         called, samples = [f"{called[0]} and {len(samples) - 1} more"], samples[:1]
-    seen = tuple(tuple(m for m, there in zip(info.modalities, row, strict=True) if there) for row in present)
+    seen = tuple(seen_in(info.modalities, present))
     return Query(features, prepare(info, features, present), tuple(called), seen, tuple(samples), sources)
 
 
@@ -89,9 +87,8 @@ def feature_query(info: ModelInfo, features: Floats, present: Any = None) -> Que
     """Features (n, D) as queries; `present` (n, M), None = seen in all modalities."""
     whole = np.ones((len(features), len(info.modalities)), dtype=np.bool_)
     mask = whole if present is None else np.asarray(present, dtype=np.bool_)
-    seen = tuple(tuple(m for m, there in zip(info.modalities, row, strict=True) if there) for row in mask)
-    names = tuple(str(number) for number in range(len(features)))
-    return Query(features, prepare(info, features, mask), names, seen)
+    seen, names = tuple(seen_in(info.modalities, mask)), tuple(map(str, range(len(features))))
+    return Query(features, prepare(info, features, mask), names, seen, sources=names)
 
 
 def _name(sample: Mapping[str, Any], number: int) -> str:

@@ -10,7 +10,7 @@ from slimreid.errors import DataError
 from slimreid.gallery.embedder import Embedder, describe_model, embed_samples
 from slimreid.gallery.errors import GalleryError
 from slimreid.gallery.store.contract import GENERATION, Store
-from slimreid.gallery.store.rows import Change, ModelInfo, Row, RowState
+from slimreid.gallery.store.rows import Change, ModelInfo, Row, RowState, in_parts
 from slimreid.progress import progress
 
 CHUNK = 64
@@ -56,13 +56,12 @@ def reembed(
         states = {row.id: RowState(row.identity, row.group, removed=True) for row in left}
         details = {"from": store.model.fingerprint, "to": info.fingerprint}
         switch = {GENERATION: str(generation)}
-        count = store.count()
-        change = Change("reembed", by, details, states=states, settings=switch, count=count)
         try:
-            done.entry = store.commit(change)
+            done.entry = store.commit(
+                Change("reembed", by, details, states=states, settings=switch, count=store.count())
+            )
         except GalleryError:
-            _, there = store.staged(generation)
-            if {row.id for row in store.rows()} - set(there.tolist()) - set(states):
+            if {row.id for row in _without_feature(store, generation)} - set(states):
                 continue  # rows came meanwhile
             raise
         return done
@@ -78,6 +77,12 @@ def _generation(store: Store, info: ModelInfo) -> int:
     return number
 
 
+def _without_feature(store: Store, generation: int) -> list[Row]:
+    """The rows that have no feature of a generation."""
+    there = set(store.staged(generation)[1].tolist())
+    return [row for row in store.rows() if row.id not in there]
+
+
 def _catch_up(
     store: Store,
     model: Embedder,
@@ -88,12 +93,8 @@ def _catch_up(
     show_progress: bool | None,
 ) -> list[Row]:
     """Embed the rows that have no feature of the generation; those that cannot be."""
-    _, there = store.staged(generation)
-    have = set(there.tolist())
-    rows = [row for row in store.rows() if row.id not in have]
-    left: list[Row] = []
-    pieces = [rows[at : at + CHUNK] for at in range(0, len(rows), CHUNK)]
-    for piece in progress(pieces, "embedding anew", show=show_progress):
+    rows, left = _without_feature(store, generation), list[Row]()
+    for piece in progress(in_parts(rows, CHUNK), "embedding anew", show=show_progress):
         good = [row for row in piece if _is_whole(row, info, done, drop_missing)]
         left += [row for row in piece if row not in good]
         if not good:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import hashlib
 import secrets
 import time
 from collections import OrderedDict
@@ -16,7 +15,7 @@ from starlette.datastructures import Headers
 
 from slimreid.serve.errors import NotAllowedError, NotLoggedInError, RateError
 from slimreid.serve.settings import Role, Settings
-from slimreid.serve.tokens import ROLES, TokenFile
+from slimreid.serve.tokens import ROLES, Token, TokenFile, hash_text
 
 COOKIE = "slimreid_session"
 SESSION_SECONDS = 12 * 3600
@@ -34,10 +33,6 @@ class Who:
     name: str
     """Of the token; the log names it."""
     role: Role
-
-    def may(self, role: Role) -> bool:
-        """Whether this role includes another one."""
-        return ROLES.index(self.role) >= ROLES.index(role)
 
 
 class Bucket:
@@ -99,27 +94,27 @@ class Access:
 
     def _bearer(self, given: str, client: str) -> Who:
         scheme, _, secret = given.partition(" ")
-        token = self.tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
-        if token is None:
-            self._count_failure(client)
-            raise NotLoggedInError("this token is not valid: it is wrong or was revoked")
+        token = self._token(secret.strip() if scheme.lower() == "bearer" else "", client)
         return Who(token.name, token.role)
 
-    def _count_failure(self, client: str) -> None:
-        if not self._failures.take(client):
-            raise RateError("too many wrong tokens; wait a little")
+    def _token(self, secret: str, client: str) -> Token:
+        """The token with this secret; raises `NotLoggedInError`, or `RateError` after too many wrong ones."""
+        token = self.tokens.find(secret)
+        if token is None:
+            if not self._failures.take(client):
+                raise RateError("too many wrong tokens; wait a little")
+            raise NotLoggedInError("this token is not valid: it is wrong or was revoked")
+        return token
 
     def _check_origin(self, method: str, headers: Headers) -> None:
-        site = headers.get("sec-fetch-site")
+        site, origin = headers.get("sec-fetch-site"), headers.get("origin")
         if site is not None:
-            if site not in ("same-origin", "none"):
-                raise NotAllowedError("another site made the browser send this request")
-            return
-        origin = headers.get("origin")
-        if origin is not None:
-            if urlsplit_host(origin) != headers.get("host", "").lower():
-                raise NotAllowedError("another site made the browser send this request")
-        elif method not in _SAFE and COOKIE in headers.get("cookie", ""):
+            is_ours = site in ("same-origin", "none")
+        else:
+            is_ours = origin is None or urlsplit_host(origin) == headers.get("host", "").lower()
+        if not is_ours:
+            raise NotAllowedError("another site made the browser send this request")
+        if site is None and origin is None and method not in _SAFE and COOKIE in headers.get("cookie", ""):
             raise NotAllowedError("a browser that says where a request comes from is needed")
 
     def _from_cookie(self, headers: Headers) -> Who | None:
@@ -134,12 +129,9 @@ class Access:
 
     def log_in(self, secret: str, client: str) -> tuple[Who, str]:
         """A session for a token: who it is, and the value of the cookie; raises `NotLoggedInError`."""
-        token = self.tokens.find(secret)
-        if token is None:
-            self._count_failure(client)
-            raise NotLoggedInError("this token is not valid: it is wrong or was revoked")
+        token = self._token(secret, client)
         cookie = secrets.token_urlsafe(32)
-        self._sessions[_hash(cookie)] = (token.hash, time.monotonic() + SESSION_SECONDS)
+        self._sessions[hash_text(cookie)] = (token.hash, time.monotonic() + SESSION_SECONDS)
         while len(self._sessions) > _MOST_SESSIONS:
             self._sessions.popitem(last=False)
         return Who(token.name, token.role), cookie
@@ -158,7 +150,7 @@ def require_role(who: Who | None, role: Role) -> Who:
     """`who`, if they may; raises `NotLoggedInError` or `NotAllowedError`."""
     if who is None:
         raise NotLoggedInError("log in, or send a token: Authorization: Bearer TOKEN")
-    if not who.may(role):
+    if ROLES.index(who.role) < ROLES.index(role):
         raise NotAllowedError(f"'{who.name}' is {who.role}; this needs the role {role}")
     return who
 
@@ -176,8 +168,4 @@ def _session_key(headers: Headers) -> str:
         jar = SimpleCookie(headers.get("cookie", ""))
     except CookieError:
         return ""
-    return _hash(jar[COOKIE].value) if COOKIE in jar else ""
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+    return hash_text(jar[COOKIE].value) if COOKIE in jar else ""

@@ -68,15 +68,11 @@ class Batcher:
             with self._lock:
                 self.reserved -= samples
 
-    def submit(self, samples: Sequence[Shot]) -> Future[Floats]:
-        """Features (B, D) of samples, to come."""
-        waiting = _Waiting(samples)
-        self._queue.put(waiting)
-        return waiting.future
-
     async def embed(self, samples: Sequence[Shot]) -> Floats:
         """Features (B, D) of samples; raises what the model raises."""
-        return await asyncio.wrap_future(self.submit(samples))
+        waiting = _Waiting(samples)
+        self._queue.put(waiting)
+        return await asyncio.wrap_future(waiting.future)
 
     def stop(self) -> None:
         """Embed what waits, then end."""

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 
-import numpy as np
-
-from slimreid.gallery.concerns import find_concerns
-from slimreid.gallery.decisions.quality import CLOSER_TO_OTHER, NEAR_DUPLICATE, Limits
+from slimreid.gallery.concerns import find_concerns, neighbour_reasons
 from slimreid.gallery.store.rows import Change, Filter, NewRow
 from slimreid.serve.http.uploads import Upload
 from slimreid.serve.kept_images import keep_images
@@ -48,10 +44,10 @@ async def enrol_samples(
     there = await service.in_thread(find_known, service, list(hashes))
     new = [sample for digest, sample in hashes.items() if digest not in there]
     seen = await see_labelled(service, new) if new else []
-    by_hash = {found.upload.hash: found for found in seen}
     # What is there already is decoded too: it may be known by content and still be shown with its quality.
-    others = [sample.upload for digest, sample in hashes.items() if digest in there]
-    judged = dict(zip([u.hash for u in others], await service.decode(others), strict=True))
+    known = [sample.upload for digest, sample in hashes.items() if digest in there]
+    judged = dict(zip([u.hash for u in known], await service.decode(known), strict=True))
+    judged |= {found.upload.hash: found.decoded for found in seen}
     if dry_run:
         outcome = Outcome(known=there)
         concerns = await service.in_thread(_foreseen, service, new, seen)
@@ -62,14 +58,11 @@ async def enrol_samples(
     results = []
     for sample in samples:
         digest = sample.upload.hash
-        decoded = by_hash[digest].decoded if digest in by_hash else judged[digest]
-        shown = show_sample(Seen(sample.upload, decoded, np.zeros(0, np.float32)))
         first = hashes[digest] is sample
-        is_known = digest in outcome.known or not first
         results.append(
             SampleResult(
-                **shown.model_dump(),
-                state="known" if is_known else "enrolled",
+                **dict(show_sample(sample.upload, judged[digest])),
+                state="known" if digest in outcome.known or not first else "enrolled",
                 row=outcome.rows.get(digest) or outcome.known.get(digest),
                 concerns=outcome.concerns.get(digest, []) if first else [],
             )
@@ -121,9 +114,7 @@ def _new_row(service: Service, sample: Labelled, found: Seen) -> NewRow:
     return NewRow(
         feature=found.feature,
         modalities=tuple(found.upload.images),
-        identity=labels.identity,
-        group=labels.group,
-        camera=labels.camera,
+        **labels.model_dump(include={"identity", "group", "camera"}),
         time=parse_time(labels.time or ""),
         files=keep_images(service.settings.images, found.upload.images) if keep else {},
         hash=found.upload.hash,
@@ -138,20 +129,5 @@ def _foreseen(service: Service, samples: Sequence[Labelled], seen: Sequence[Seen
     if not seen:
         return []
     query = service.query(seen, pooled=False).prepared
-    plain = replace(service.info.similarity, impostors=None)
-    alike = service.store.search(query, 1, Filter(), plain)
-    nearest = service.store.search(query, 1, Filter())
-    find = partial(service.store.search, k=1)
-    found = []
-    for n, sample in enumerate(samples):
-        reasons = list(seen[n].decoded.reasons)
-        if len(alike[n].ids) and alike[n].scores[0] >= Limits.duplicate:
-            reasons.append(f"{NEAR_DUPLICATE} of row {alike[n].ids[0]}")
-        name = nearest[n].identities[0] if len(nearest[n].ids) else ""
-        own = sample.labels.identity
-        if own and name and name != own:
-            which = Filter(identities=[own])
-            if len(find(query[np.array([n])], which=which)[0].ids):
-                reasons.append(f"{CLOSER_TO_OTHER}: row {nearest[n].ids[0]} ({name})")
-        found.append(reasons)
-    return found
+    near = neighbour_reasons(service.store, query, [(0, sample.labels.identity) for sample in samples])
+    return [[*found.decoded.reasons, *reasons] for found, reasons in zip(seen, near, strict=True)]

@@ -6,7 +6,6 @@ A file is called by the hash of its content: the same image is there once, and n
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -16,7 +15,8 @@ from slimreid.data.images.decode import MAX_BYTES, crop_box
 from slimreid.data.images.pixels import as_pixels
 from slimreid.data.manifest import ImageRef
 from slimreid.files import atomic_write, open_regular
-from slimreid.gallery.store.contract import Store
+from slimreid.gallery.enrolment.images import encode_jpeg
+from slimreid.gallery.store.contract import Store, row_chunks
 from slimreid.gallery.store.rows import Filter, Row
 from slimreid.serve.decoding.pool import DecodePool
 
@@ -53,10 +53,8 @@ def erase_images(folder: Path, store: Store, rows: Iterable[Row]) -> None:
     ours = {path for path in paths if Path(path).is_relative_to(folder)}
     if not ours:
         return
-    after = 0
-    while others := store.rows(Filter(removed=None), 4096, after):
+    for others in row_chunks(store, Filter(removed=None)):
         ours -= {ref.path for row in others for ref in row.files.values()}
-        after = others[-1].id
     for path in ours:
         Path(path).unlink(missing_ok=True)
 
@@ -70,6 +68,4 @@ def larger_picture(decoders: DecodePool, ref: ImageRef) -> bytes:
     pixels = as_pixels(decoders.decode({name: content}).images[name], ref.window)
     picture = Image.fromarray(crop_box(pixels, ref.box, path))
     picture.thumbnail((SIDE, SIDE))
-    buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=90)
-    return buffer.getvalue()
+    return encode_jpeg(picture)

@@ -41,7 +41,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.started = time.time()
-        self.requests = 0
+        self.requests = self.streams = 0
         """Under way."""
         self.refused = 0
         self.embedded = 0

@@ -50,15 +50,11 @@ def make_change(store: Store, operation: str, edit: Callable[[Store], Any], dry_
 def _describe(store: Store, operation: str, recorder: _Recorder) -> Change:
     ids = sorted({*recorder.states, *recorder.forgotten})
     rows = {row.id: row for row in store.rows(stored.Filter(ids=ids, removed=None))} if ids else {}
-    now = {number: None if row.removed else row.identity for number, row in rows.items()}
-    then: dict[int, str | None] = {}
-    for number in rows:
-        state = recorder.states.get(number)
-        then[number] = None if state is None or state.removed else state.identity
     moves: dict[tuple[str | None, str | None], list[int]] = defaultdict(list)
-    for number in rows:
-        if now[number] != then[number]:
-            moves[now[number], then[number]].append(number)
+    for number, row in rows.items():
+        now, then = _name(row), _name(recorder.states.get(number))
+        if now != then:
+            moves[now, then].append(number)
     notes = []
     if "calibration" in recorder.settings:
         notes.append("the calibration becomes what it was before")
@@ -66,26 +62,30 @@ def _describe(store: Store, operation: str, recorder: _Recorder) -> Change:
         notes.append("the features become those of the model before")
     if recorder.forgotten:
         notes.append("the rows are erased for good: this cannot be undone")
-    changed = [number for number in rows if now[number] != then[number]]
     return Change(
         dry_run=True,
         operation=operation,
         entry=None,
-        rows=len(changed),
+        rows=sum(map(len, moves.values())),
         moves=[Move(source=a, target=b, rows=numbers) for (a, b), numbers in moves.items()],
-        effects=_effects(store, now, then),
+        effects=_effects(store, moves),
         notes=notes,
     )
 
 
-def _effects(store: Store, now: Mapping[int, str | None], then: Mapping[int, str | None]) -> list[Effect]:
+def _name(state: stored.Row | stored.RowState | None) -> str | None:
+    """Identity of a row; None for one that is not in the gallery."""
+    return None if state is None or state.removed else state.identity
+
+
+def _effects(store: Store, moves: Mapping[tuple[str | None, str | None], Sequence[int]]) -> list[Effect]:
     """Identities whose number of rows changes, by name."""
     change: Counter[str] = Counter()
-    for number, name in now.items():
-        if name is not None:
-            change[name] -= 1
-        if (after := then[number]) is not None:
-            change[after] += 1
+    for (source, target), rows in moves.items():
+        if source is not None:
+            change[source] -= len(rows)
+        if target is not None:
+            change[target] += len(rows)
     sizes = store.identities()
     return [
         Effect(identity=name, before=sizes.get(name, 0), after=sizes.get(name, 0) + difference)

@@ -20,9 +20,9 @@ from slimreid.config.model import DEFAULT_MODEL
 from slimreid.errors import ConfigError
 from slimreid.gallery.embedder import Embedder, check_model, embed_samples
 from slimreid.gallery.queries import Query, join_query
-from slimreid.gallery.store.contract import Store
+from slimreid.gallery.store.contract import Store, row_chunks
 from slimreid.gallery.store.open import open_store
-from slimreid.gallery.store.rows import Filter, Floats, ModelInfo
+from slimreid.gallery.store.rows import Floats, ModelInfo
 from slimreid.inference.load import load
 from slimreid.serve.access import Access
 from slimreid.serve.batching import Batcher, Shot
@@ -103,10 +103,8 @@ class Service:
     def hidden(self) -> Mapping[str, str]:
         """Paths of this machine that no answer shows -> what it shows."""
         place = self.store.place
-        found = {str(self.settings.state): "the service's folder"}
-        for path in dict.fromkeys([str(Path(place).absolute()), place]):
-            found[path] = self.name
-        return found
+        paths = {str(Path(place).absolute()): self.name, place: self.name}
+        return {str(self.settings.state): "the service's folder", **paths}
 
     @property
     def host_names(self) -> frozenset[str]:
@@ -136,16 +134,15 @@ class Service:
 
     async def decode(self, uploads: Sequence[Upload], thumbnail: bool = False) -> list[Decoded]:
         """Decode samples, within the limit of pixels."""
-        loop = asyncio.get_running_loop()
-        decoded, pixels = [], 0
+        loop, most = asyncio.get_running_loop(), self.settings.request.total_pixels
+        decoded: list[Decoded] = []
         for upload in uploads:
             work = partial(self.decoders.decode, upload.images, thumbnail)
             decoded.append(await loop.run_in_executor(self._decoding, work))
-            pixels += decoded[-1].pixels
-            if pixels > self.settings.request.total_pixels:
+            if sum(found.pixels for found in decoded) > most:
                 raise TooLargeError(
-                    f"the images have more than the {self.settings.request.total_pixels:,} pixels allowed in "
-                    "one request; send smaller ones, or fewer"
+                    f"the images have more than the {most:,} pixels allowed in one request; send smaller "
+                    "ones, or fewer"
                 )
         return decoded
 
@@ -166,11 +163,7 @@ class Service:
         now = time.monotonic()
         if now < until:
             return found
-        counts: Counter[str] = Counter()
-        after = 0
-        while rows := self.store.rows(Filter(), 4096, after):
-            counts.update(row.camera for row in rows)
-            after = rows[-1].id
+        counts = Counter(row.camera for rows in row_chunks(self.store) for row in rows)
         took = time.monotonic() - now
         found = {name: counts[name] for name in sorted(counts) if name}
         self._cameras = (now + max(_CAMERAS_KEPT, 50 * took), found)

@@ -66,20 +66,19 @@ class TokenFile:
         if any(token.name == name for token in self.tokens()):
             raise DataError(f"there is a token '{name}' already; choose another name, or revoke it first")
         secret = PREFIX + secrets.token_urlsafe(32)
-        self._write([*self.tokens(), Token(name, role, _hash(secret), time.time())])
+        self._write([*self.tokens(), Token(name, role, hash_text(secret), time.time())])
         return secret
 
     def revoke(self, name: str) -> None:
         """Make a token invalid; raises `DataError` where there is none of this name."""
-        left = [token for token in self.tokens() if token.name != name]
-        if len(left) == len(self.tokens()):
-            known = [token.name for token in self.tokens()]
+        known = [token.name for token in self.tokens()]
+        if name not in known:
             raise DataError(f"there is no token '{name}'{did_you_mean(name, known)}")
-        self._write(left)
+        self._write([token for token in self.tokens() if token.name != name])
 
     def find(self, secret: str) -> Token | None:
         """The token with this secret, None for none; takes as long for a wrong one as for a right one."""
-        wanted = _hash(secret)
+        wanted = hash_text(secret)
         found = None
         for token in self.tokens():
             if hmac.compare_digest(token.hash, wanted):
@@ -92,7 +91,8 @@ class TokenFile:
         self.path.chmod(0o600)
 
 
-def _hash(secret: str) -> str:
+def hash_text(secret: str) -> str:
+    """How a secret is kept."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from slimreid.errors import SlimReIDWarning
 from slimreid.gallery.answers import Answer
-from slimreid.gallery.decisions import calibration as decisions
-from slimreid.gallery.decisions.rates import Estimate
 from slimreid.gallery.embedder import Embedder
 from slimreid.gallery.identification import present_bound, read_calibration
 from slimreid.gallery.store import rows as stored
@@ -17,52 +15,34 @@ from slimreid.gallery.store.contract import Store
 from slimreid.inference.embed import as_samples, make_batch
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.serve import schemas
+from slimreid.serve.decoding.messages import Decoded
 from slimreid.serve.errors import NotAvailableError
+from slimreid.serve.http.uploads import Upload
 from slimreid.serve.schemas.calibration import Calibration, CalibrationPoint
 from slimreid.serve.schemas.rows import Filters, LogEntry, Row
 from slimreid.serve.schemas.searching import Match, PatchGrid, Sample
 from slimreid.serve.schemas.service import CalibrationState
-from slimreid.serve.service import Seen
 from slimreid.times import parse_time
 
 
 def show_row(row: stored.Row) -> Row:
     """A row; where its files lie is nobody's business."""
-    return Row(
-        id=row.id,
-        identity=row.identity,
-        group=row.group,
-        modalities=list(row.modalities),
-        camera=row.camera,
-        time=row.time,
-        quality=row.quality,
-        reasons=list(row.reasons),
-        thumbnail=f"/v1/rows/{row.id}/thumbnail",
-    )
-
-
-def show_matches(answer: Answer) -> list[Match]:
-    """Rows that were found."""
-    return [Match(rank=m.rank, score=m.score, row=show_row(m.row)) for m in answer.matches]
+    return Row(**vars(row), thumbnail=f"/v1/rows/{row.id}/thumbnail")
 
 
 def show_answer(answer: Answer) -> schemas.searching.Answer:
     """An answer to a search."""
-    return schemas.searching.Answer(
-        query=answer.query,
-        modalities=list(answer.modalities),
-        searched=answer.searched,
-        matches=show_matches(answer),
-    )
+    matches = [Match(rank=m.rank, score=m.score, row=show_row(m.row)) for m in answer.matches]
+    return schemas.searching.Answer(**{**vars(answer), "matches": matches})
 
 
-def show_sample(seen: Seen) -> Sample:
+def show_sample(upload: Upload, decoded: Decoded) -> Sample:
     """What was seen in the images of a sample."""
     return Sample(
-        number=seen.upload.number,
-        modalities=list(seen.upload.images),
-        quality=seen.decoded.quality,
-        reasons=list(seen.decoded.reasons),
+        number=upload.number,
+        modalities=list(upload.images),
+        quality=decoded.quality,
+        reasons=list(decoded.reasons),
     )
 
 
@@ -106,43 +86,26 @@ def calibration_state(store: Store) -> CalibrationState:
 def show_calibration(store: Store) -> Calibration:
     """All thresholds of the gallery."""
     found = read_calibration(store)
-    state = calibration_state(store)
+    points = found.points if found else ()
     return Calibration(
-        **state.model_dump(),
+        **dict(calibration_state(store)),
         identities=found.bound.identities if found else None,
         rows=found.bound.rows if found else None,
-        points=_show_points(found.points) if found else [],
+        points=[
+            CalibrationPoint(**vars(point), strangers=point.identities, refusal=point.refusal)
+            for point in points
+        ],
     )
 
 
-def _show_points(points: Sequence[decisions.Point]) -> list[CalibrationPoint]:
-    return [
-        CalibrationPoint(
-            subset=point.subset,
-            rate=point.rate,
-            searches=point.searches,
-            strangers=point.identities,
-            threshold=_show_estimate(point.threshold),
-            fnir=_show_estimate(point.fnir),
-            achieved=_show_estimate(point.achieved),
-            refusal=point.refusal,
-        )
-        for point in points
-    ]
-
-
-def _show_estimate(found: Estimate | None) -> schemas.calibration.Estimate | None:
-    return None if found is None else schemas.calibration.Estimate(**found.to_dict())
-
-
-def can_show_patches(model: Embedder) -> bool:
+def can_show_patches(model: Embedder) -> TypeGuard[LoadedModel]:
     """Whether a model says which patches it kept: one with token reduction, trained or exported."""
     return isinstance(model, LoadedModel) and model.reduces_tokens
 
 
 def kept_patches(model: Embedder, samples: Sequence[Mapping[str, Any]]) -> list[dict[str, PatchGrid]]:
     """Per sample and modality the patches that were kept to the end; raises `NotAvailableError`."""
-    if not isinstance(model, LoadedModel) or not model.reduces_tokens:
+    if not can_show_patches(model):
         raise NotAvailableError("this model keeps all patches: it has no token reduction")
     listed = as_samples(list(samples), model.modalities)
     if not listed:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from reference.identification import outcomes as reference
 from slimreid.errors import DataError
-from slimreid.gallery.decisions.searches import Searches, join_searches, search_outcomes, split_searches
+from slimreid.gallery.decisions.searches import join_searches, search_outcomes
 
 
 @settings(max_examples=40, deadline=None)
@@ -34,24 +34,3 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
         search_outcomes(np.zeros((1, 2)), ["a"], ["a", "b"], ["r", "n"])
     with pytest.raises(DataError, match="no searches"):
         join_searches([])
-
-
-def some_searches(identities: int, each: int = 2) -> Searches:
-    n = identities * each
-    scores = np.arange(n, dtype=np.float64)
-    return Searches(np.repeat(np.arange(identities), each), scores, scores + 1, np.full(n, "r"))
-
-
-def test_parts_share_no_identity_and_lose_nothing() -> None:
-    whole = some_searches(10)
-    first, second = split_searches(whole, 0.3, seed=1)
-    assert len(set(second.identity)) == 3
-    assert not set(first.identity) & set(second.identity)
-    again = join_searches([first, second])
-    np.testing.assert_array_equal(np.sort(again.other), whole.other)
-    assert not np.array_equal(second.identity, split_searches(whole, 0.3, seed=2)[1].identity)
-
-
-def test_a_part_without_identities_is_refused() -> None:
-    with pytest.raises(DataError, match="1 identities cannot be split"):
-        split_searches(some_searches(1), 0.5)

@@ -63,6 +63,7 @@ FILTERS = [
     Filter(modalities=["rgb", "tir"], groups=["track 0", "track 2"]),
     Filter(ids=[2, 3, 11, 99]),
     Filter(identities=[]),
+    Filter(hashes=[row.hash for row in make_rows(12)[3:6]]),
 ]
 
 
@@ -72,6 +73,7 @@ def is_meant(row, which):
         and (which.identities is None or row.identity in which.identities)
         and (which.cameras is None or row.camera in which.cameras)
         and (which.groups is None or row.group in which.groups)
+        and (which.hashes is None or row.hash in which.hashes)
         and (which.since is None or (row.time is not None and row.time >= which.since))
         and (which.until is None or (row.time is not None and row.time < which.until))
         and set(which.modalities or ()) <= set(row.modalities)

@@ -133,10 +133,8 @@ class Calibration:
     def valid_for(self, now: Bound) -> Validity:
         """Whether the thresholds hold for a gallery as it is now."""
         if now.fingerprint != self.bound.fingerprint:
-            return Validity(
-                "void",
-                "the calibration was made with another model, precision or preprocessing: calibrate again",
-            )
+            made = "the calibration was made with another model, precision or preprocessing"
+            return Validity("void", f"{made}: calibrate again")
         for name in ("identities", "rows"):
             then, count = getattr(self.bound, name), getattr(now, name)
             if count > GROWTH * then:
@@ -202,11 +200,10 @@ def calibrate(
         ConfigError: For a rate out of range.
     """
     wanted = sorted({check_rate(r) for rate in rates for r in (rate, unsure_rate(rate))}, reverse=True)
-    names = [ANY, *sorted(set(searches.subset.tolist()))]
-    points = []
-    for name in names:
-        part, check = (s if s is None or name == ANY else s[s.subset == name] for s in (searches, held_out))
-        assert part is not None
+    points = [_point(ANY, rate, searches, held_out, seed) for rate in wanted]
+    for name in sorted(set(searches.subset.tolist())):
+        part = searches[searches.subset == name]
+        check = None if held_out is None else held_out[held_out.subset == name]
         points += [_point(name, rate, part, check, seed) for rate in wanted]
     return Calibration(bound, similarity, tuple(points))
 
@@ -224,10 +221,8 @@ def _point(name: str, rate: float, searches: Searches, held_out: Searches | None
     achieved, checked = None, 0
     if held_out is not None and held_out.comparable.any():
         others = held_out[held_out.comparable]
-        achieved, checked = (
-            rate_estimate(false_positive(others, threshold.value), others.identity, seed),
-            len(others),
-        )
+        checked = len(others)
+        achieved = rate_estimate(false_positive(others, threshold.value), others.identity, seed)
     return Point(name, rate, count, identities, threshold, fnir, len(mated), achieved, checked)
 
 
@@ -245,7 +240,6 @@ def _read_point(values: Any) -> Point:
     fields = dict(check_object(values, kinds))
     for name in ("threshold", "fnir", "achieved"):
         if fields.get(name) is not None:
-            fields[name] = Estimate(
-                **check_object(fields[name], {"value": float, "low": float, "high": float})
-            )
+            kinds = {"value": float, "low": float, "high": float}
+            fields[name] = Estimate(**check_object(fields[name], kinds))
     return Point(**fields)

@@ -80,13 +80,19 @@ def independent_searches(wrong: Bools, identity: Names) -> float:
     number of identities and n.
     """
     n, share = len(wrong), float(wrong.mean()) if len(wrong) else 0.0
-    names, member = np.unique(identity, return_inverse=True)
-    if not 0 < share < 1 or len(names) < 2:
+    searched, errors = _per_identity(wrong, identity)
+    names = len(searched)
+    if not 0 < share < 1 or names < 2:
         return float(n)
-    searched = np.bincount(member.reshape(-1))
-    errors = np.bincount(member.reshape(-1), weights=wrong.astype(np.float64))
-    spread = len(names) / (len(names) - 1) * float(((errors - share * searched) ** 2).sum()) / n
-    return float(np.clip(n * share * (1 - share) / spread, len(names), n)) if spread > 0 else float(n)
+    spread = names / (names - 1) * float(((errors - share * searched) ** 2).sum()) / n
+    return float(np.clip(n * share * (1 - share) / spread, names, n)) if spread > 0 else float(n)
+
+
+def _per_identity(wrong: Bools, identity: Names) -> tuple[Floats, Floats]:
+    """Searches for each identity, and how many of them are `wrong`."""
+    member = np.unique(identity, return_inverse=True)[1].reshape(-1)
+    searched, errors = np.bincount(member), np.bincount(member, weights=wrong.astype(np.float64))
+    return searched.astype(np.float64), errors.astype(np.float64)
 
 
 def false_positive(searches: Searches, threshold: float) -> Bools:
@@ -109,11 +115,8 @@ def rate_estimate(wrong: Bools, identity: Names, seed: int = 0) -> Estimate:
     if not n:
         return Estimate(math.nan, math.nan, math.nan)
     low, high = _binomial_interval(count, n)
-    names, member = np.unique(identity, return_inverse=True)
-    member = member.reshape(-1)
-    searched = np.bincount(member).astype(np.float64)
-    errors = np.bincount(member, weights=wrong.astype(np.float64))
-    shares = [draws @ errors / (draws @ searched) for draws in _draws(len(names), len(names), seed)]
+    searched, errors = _per_identity(wrong, identity)
+    shares = [draws @ errors / (draws @ searched) for draws in _draws(len(searched), len(searched), seed)]
     resampled_low, resampled_high = _percentiles(np.concatenate(shares))
     return Estimate(count / n, min(low, resampled_low), max(high, resampled_high))
 

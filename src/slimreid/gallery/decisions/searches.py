@@ -60,12 +60,8 @@ def join_searches(parts: Sequence[Searches]) -> Searches:
     """One after the other; raises `DataError` for none."""
     if not parts:
         raise DataError("there are no searches to join")
-    return Searches(
-        *(
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ("identity", "other", "own", "subset")
-        )
-    )
+    names = ("identity", "other", "own", "subset")
+    return Searches(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def search_outcomes(
@@ -105,17 +101,3 @@ def _best(values: Floats, counted: Bools) -> Floats:
     """Highest counted value of each row (Q,); NaN where none counts."""
     highest = np.where(counted, values, -np.inf).max(axis=1, initial=-np.inf)
     return np.where(counted.any(axis=1), highest, np.nan)
-
-
-def split_searches(searches: Searches, share: float, seed: int = 0) -> tuple[Searches, Searches]:
-    """Two parts that have no identity in common; the second has about `share` of the identities.
-
-    Raises `DataError` where one part would have none.
-    """
-    names = np.unique(searches.identity)
-    count = round(len(names) * share)
-    if not 0 < count < len(names):
-        raise DataError(f"{len(names)} identities cannot be split with a share of {share}; add some")
-    chosen = np.random.default_rng(seed).permutation(names)[:count]
-    second = np.isin(searches.identity, chosen)
-    return searches[~second], searches[second]

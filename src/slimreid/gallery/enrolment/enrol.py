@@ -13,7 +13,7 @@ from slimreid.gallery.embedder import Embedder, embed_samples
 from slimreid.gallery.enrolment.images import make_thumbnail, read_pixels
 from slimreid.gallery.enrolment.sources import Source, SourceSample
 from slimreid.gallery.store.contract import Store
-from slimreid.gallery.store.rows import Change, Filter, NewRow
+from slimreid.gallery.store.rows import Change, Filter, NewRow, in_parts
 from slimreid.progress import progress
 
 CHUNK = 64
@@ -62,15 +62,13 @@ def enrol_source(
     """
     done = Enrolled()
     hashes: list[str] = []
-    pieces = [source.samples[at : at + CHUNK] for at in range(0, len(source.samples), CHUNK)]
-    for piece in progress(pieces, "enrolling", show=show_progress):
+    details = {"from": origin or source.kind}
+    for piece in progress(in_parts(source.samples, CHUNK), "enrolling", show=show_progress):
         read = list(_read(store, piece, done, skip_broken))
         if not read:
             continue
         rows = _embed(store, model, read)
-        details = {"from": origin or source.kind}
-        change = Change("enrol", by, details, rows=rows, continues=done.entry)
-        done.entry = store.commit(change)
+        done.entry = store.commit(Change("enrol", by, details, rows=rows, continues=done.entry))
         done.added += len(rows)
         hashes += [row.hash for row in rows]
     done.concerns = find_concerns(store, Filter(hashes=hashes), show_progress)

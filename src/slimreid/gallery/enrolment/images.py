@@ -35,8 +35,13 @@ def make_thumbnail(pixels: Mapping[str, Pixels]) -> bytes:
     for number, image in enumerate(pixels.values()):
         small = Image.fromarray(image).resize((width, height), Image.Resampling.BOX)
         sheet.paste(small, (number * width, 0))
+    return encode_jpeg(sheet, _QUALITY)
+
+
+def encode_jpeg(image: Image.Image, quality: int = 90) -> bytes:
+    """The content of a JPEG file."""
     buffer = io.BytesIO()
-    sheet.save(buffer, "JPEG", quality=_QUALITY)
+    image.save(buffer, "JPEG", quality=quality)
     return buffer.getvalue()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slimreid.data.importing.modality_names import read_name
@@ -53,7 +53,7 @@ class Labels:
     time: float | None = None
     modality: str | None = None
     """Of images whose path names none."""
-    split: Split | None = field(default=None)
+    split: Split | None = None
     """Rows of a manifest that count."""
 
 
@@ -92,10 +92,8 @@ def _folder(model: KnowsModalities, place: Path, modality: str | None) -> Source
     found = open_folder(place, model.modalities, modality)
     samples = [_sample(found.manifest, sample) for sample in found.manifest.samples]
     if not any(sample.identity for sample in samples):
-        samples = [
-            _by_folders(sample, original, model.modalities)
-            for sample, original in zip(samples, found.manifest.samples, strict=True)
-        ]
+        pairs = zip(samples, found.manifest.samples, strict=True)
+        samples = [_by_folders(sample, original, model.modalities) for sample, original in pairs]
     return Source(samples, "folder", found.notes)
 
 
@@ -122,9 +120,6 @@ def _sample(manifest: Manifest, sample: Sample) -> SourceSample:
 
 
 def _labelled(source: Source, labels: Labels) -> Source:
-    given = {
-        name: getattr(labels, name)
-        for name in ("identity", "group", "camera", "time")
-        if getattr(labels, name) is not None
-    }
+    said = {name: getattr(labels, name) for name in ("identity", "group", "camera", "time")}
+    given = {name: value for name, value in said.items() if value is not None}
     return replace(source, samples=[replace(sample, **given) for sample in source.samples])

@@ -22,7 +22,7 @@ from slimreid.inference.embedding_sets.tables import (
     read_blocks,
 )
 
-_LABELS = ("identity", "camera", "group", "time", "images", "spectra", "hash")
+_LABELS = ("identity", "camera", "group", "time", "hash")
 
 
 @dataclass(eq=False)
@@ -34,6 +34,8 @@ class EmbeddedRows:
     files: Sequence[Path]
     left_out: Counter[str] = field(default_factory=Counter)
     """Rows without a feature by their status, counted as the others are read."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """None: a folder of embeddings has no settings of a gallery."""
 
     @classmethod
     def open(cls, path: Path) -> EmbeddedRows | None:
@@ -41,10 +43,9 @@ class EmbeddedRows:
 
         Raises `DataError` for a folder that is damaged, or whose embedding has not been finished.
         """
-        for folder in (path, path.parent, path.parent.parent):
-            if (folder / SET_CARD_NAME).is_file():
-                break
-        else:
+        folders = (path, path.parent, path.parent.parent)
+        folder = next((each for each in folders if (each / SET_CARD_NAME).is_file()), None)
+        if folder is None:
             return None
         rows = folder / ROWS_FOLDER
         if path in (folder, rows):
@@ -74,18 +75,13 @@ class EmbeddedRows:
             card.feature_fingerprint, card.feature, card.dimension, card.similarity, path=card.model
         )
 
-    @property
-    def settings(self) -> Mapping[str, str]:
-        """None: a folder of embeddings has no settings of a gallery."""
-        return {}
-
     def chunks(self, size: int) -> Iterator[list[NewRow]]:
         """The rows that have a feature, at most `size` at a time; the others are counted.
 
         Raises `DataError` naming a damaged file.
         """
         self.left_out.clear()
-        for batch in read_blocks(self.files, [*_LABELS, "feature", "status"], size):
+        for batch in read_blocks(self.files, [*_LABELS, "images", "spectra", "feature", "status"], size):
             good = batch.filter(pc.equal(batch["status"], "ok"))
             self.left_out.update(status for status in batch["status"].to_pylist() if status != "ok")
             if len(good):
@@ -98,20 +94,9 @@ class EmbeddedRows:
 
 
 def _rows(batch: pa.RecordBatch) -> list[NewRow]:
-    lines = batch.select(list(_LABELS)).to_pylist()
+    lines = batch.select([*_LABELS, "images", "spectra"]).to_pylist()
     found = []
     for line, feature in zip(lines, feature_matrix(batch["feature"]), strict=True):
-        images = images_from_text(line["images"])
-        found.append(
-            NewRow(
-                feature=feature,
-                modalities=tuple(line["spectra"]),
-                identity=line["identity"],
-                group=line["group"],
-                camera=line["camera"],
-                time=line["time"],
-                files={name: images[name] for name in line["spectra"]},
-                hash=line["hash"],
-            )
-        )
+        images, names = images_from_text(line.pop("images")), tuple(line.pop("spectra"))
+        found.append(NewRow(feature, names, files={name: images[name] for name in names}, **line))
     return found

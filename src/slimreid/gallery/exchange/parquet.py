@@ -1,13 +1,13 @@
-"""A gallery as Parquet files: everything it holds, for other programs and for another gallery."""
+"""Parquet out of a gallery and into one, in pieces: everything that it holds, and folders of embeddings."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -15,11 +15,19 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from slimreid.errors import DataError
 from slimreid.files import atomic_write, refuse_existing
+from slimreid.gallery.errors import GalleryError
+from slimreid.gallery.exchange.embeddings import EmbeddedRows
+from slimreid.gallery.exchange.transfer import Transferred, check_same_model, take_in
 from slimreid.gallery.store.contract import CALIBRATION, Store, whole_rows
 from slimreid.gallery.store.rows import Filter, ModelInfo, NewRow, files_from_json, files_to_json
+from slimreid.inference.embedding_sets.tables import feature_matrix
+from slimreid.progress import progress
 
 FORMAT = 1
 _HEADER = b"slimreid"
+_COUNTED = 1024
+"""Rows that are counted at once."""
+_FIELDS = [field.name for field in fields(NewRow) if field.name != "feature"]
 
 
 def schema(model: ModelInfo, settings: dict[str, str]) -> pa.Schema:
@@ -58,21 +66,13 @@ def write_parquet(store: Store, path: Path, which: Filter, overwrite: bool = Fal
 
 
 def _columns(chunk: Sequence[tuple[int, NewRow]]) -> dict[str, Any]:
-    rows = [row for _, row in chunk]
+    numbers, rows = zip(*chunk, strict=True)
     features = np.stack([row.feature for row in rows])
     flat = pa.array(features.reshape(-1), type=pa.float32())
     return {
-        "id": [number for number, _ in chunk],
-        "identity": [row.identity for row in rows],
-        "group": [row.group for row in rows],
-        "modalities": [list(row.modalities) for row in rows],
-        "camera": [row.camera for row in rows],
-        "time": [row.time for row in rows],
+        **{name: [getattr(row, name) for row in rows] for name in _FIELDS},
+        "id": numbers,
         "files": [files_to_json(row.files) for row in rows],
-        "hash": [row.hash for row in rows],
-        "quality": [row.quality for row in rows],
-        "reasons": [list(row.reasons) for row in rows],
-        "thumbnail": [row.thumbnail for row in rows],
         "feature": pa.FixedSizeListArray.from_arrays(flat, features.shape[1]),
     }
 
@@ -124,23 +124,53 @@ class ExportedRows:
 
 
 def _rows(batch: pa.RecordBatch) -> list[NewRow]:
-    features = batch.column("feature").flatten().to_numpy(zero_copy_only=False)
-    features = features.astype(np.float32, copy=False).reshape(batch.num_rows, -1)
-    names = [name for name in batch.schema.names if name not in ("id", "feature")]
-    lines = batch.select(names).to_pylist()
-    return [
-        NewRow(
-            feature=feature,
-            modalities=tuple(line["modalities"]),
-            identity=line["identity"],
-            group=line["group"],
-            camera=line["camera"],
-            time=line["time"],
-            files=files_from_json(line["files"]),
-            hash=line["hash"],
-            quality=line["quality"],
-            reasons=tuple(line["reasons"]),
-            thumbnail=line["thumbnail"],
+    rows = []
+    for line, feature in zip(
+        batch.select(_FIELDS).to_pylist(), feature_matrix(batch["feature"]), strict=True
+    ):
+        line |= {name: tuple(line[name]) for name in ("modalities", "reasons")}
+        rows.append(NewRow(**{**line, "files": files_from_json(line["files"]), "feature": feature}))
+    return rows
+
+
+Importable: TypeAlias = "EmbeddedRows | ExportedRows"
+"""Rows in Parquet, of one model."""
+
+
+def open_importable(path: Path) -> Importable:
+    """What `slimreid gallery export` or `slimreid embed` wrote; raises `DataError` for anything else."""
+    return EmbeddedRows.open(path) or ExportedRows.open(path)
+
+
+def import_rows(
+    store: Store, sources: Sequence[Importable], by: str, show_progress: bool | None = None
+) -> Transferred:
+    """Take in the rows that are not in a gallery yet, then look whether each of them is there once.
+
+    Rows without a feature are counted only. A process that was killed is simply started again. Raises
+    `OtherModelError` for features of another model, before anything is written.
+    """
+    settings: dict[str, str] = {}
+    for source in sources:
+        check_same_model(store, source.model, str(source.place))
+        settings |= source.settings
+    chunks = (rows for source in sources for rows in source.chunks(store.at_once))
+    done = take_in(store, progress(chunks, "importing", show=show_progress), "import", by, settings)
+    for source in sources:
+        done.left_out.update(source.left_out)
+        _verify(store, source)
+    return done
+
+
+def _verify(store: Store, source: Importable) -> None:
+    """Raise `GalleryError` unless every row is in the gallery, and none twice."""
+    wanted = found = 0
+    for hashes in source.hashes(_COUNTED):
+        different = list(dict.fromkeys(hashes))
+        wanted += len(different)
+        found += store.count(Filter(hashes=different))
+    if found != wanted:
+        raise GalleryError(
+            f"{store.place}: {found:,} rows are there of the {wanted:,} in {source.place}; was it changed "
+            "meanwhile? Import it again"
         )
-        for line, feature in zip(lines, features, strict=True)
-    ]

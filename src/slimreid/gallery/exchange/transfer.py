@@ -10,7 +10,7 @@ import numpy as np
 
 from slimreid.gallery.errors import GalleryError, OtherModelError
 from slimreid.gallery.store.contract import CALIBRATION, Store, whole_rows
-from slimreid.gallery.store.rows import Change, Filter, ModelInfo, NewRow, whole_row
+from slimreid.gallery.store.rows import Change, Filter, ModelInfo, NewRow, in_parts, shared_fields, whole_row
 
 _ASKED = 1024
 """Hashes that are looked up at once."""
@@ -60,23 +60,20 @@ def take_in(
             done.added += len(fresh)
     missing = {name: text for name, text in (settings or {}).items() if name not in store.settings()}
     if missing:
-        change = Change(operation, by, {}, settings=missing, continues=done.entry)
-        done.entry = store.commit(change)
+        done.entry = store.commit(Change(operation, by, {}, settings=missing, continues=done.entry))
     return done
 
 
 def _fresh(store: Store, rows: Sequence[NewRow]) -> list[NewRow]:
-    named = [row.hash for row in rows if row.hash]
     seen: set[str] = set()
-    for at in range(0, len(named), _ASKED):
-        seen |= {row.hash for row in store.rows(Filter(hashes=named[at : at + _ASKED]))}
+    for hashes in in_parts([row.hash for row in rows if row.hash], _ASKED):
+        seen |= {row.hash for row in store.rows(Filter(hashes=hashes))}
     fresh = []
     for row in rows:
-        if row.hash in seen or (not row.hash and _is_there(store, row)):
-            continue
-        if row.hash:
+        is_known = row.hash in seen if row.hash else _is_there(store, row)
+        if not is_known:
             seen.add(row.hash)
-        fresh.append(row)
+            fresh.append(row)
     return fresh
 
 
@@ -109,25 +106,19 @@ def _compare(source: Store, target: Store) -> None:
         for number, row in chunk:
             if not row.hash:
                 same = _is_there(target, row)
+            elif other := there.get(row.hash):
+                same = _is_same(row, whole_row(other, features[other.id], pictures.get(other.id, b"")))
             else:
-                other = there.get(row.hash)
-                same = other is not None and _is_same(
-                    row, whole_row(other, features[other.id], pictures.get(other.id, b""))
-                )
+                same = False
             if not same:
                 raise GalleryError(
                     f"{target.place}: row {number} of {source.place} is not there, or not the same"
                 )
 
 
-def _fields(row: NewRow) -> dict[str, object]:
-    names = ("modalities", "identity", "group", "camera", "time", "files", "hash", "quality", "reasons")
-    return {name: getattr(row, name) for name in names}
-
-
 def _is_same(first: NewRow, second: NewRow) -> bool:
     return (
-        _fields(first) == _fields(second)
+        shared_fields(first) == shared_fields(second)
         and first.thumbnail == second.thumbnail
         and bool(np.array_equal(first.feature, second.feature))
     )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from slimreid.gallery.store.rows import Filter, Ints
 
 Bools = NDArray[np.bool_]
-_TEXTS = ("identity", "camera", "group", "modalities")
+_TEXTS = ("identity", "camera", "sample_group", "modalities")
 _FIRST_ROOM = 1024
 
 
@@ -49,23 +49,22 @@ class Columns:
         self.texts = {name: TextColumn(np.zeros(_FIRST_ROOM, dtype=np.int32)) for name in _TEXTS}
 
     def put(self, lines: Sequence[Sequence[Any]]) -> None:
-        """Take in rows, new or changed: (id, identity, camera, group, modalities, time, live) by id."""
+        """Take in rows, new or changed: (id, the texts, time, live) by id."""
         if not lines:
             return
-        ids, identity, camera, group, modalities, time, live = zip(*lines, strict=True)
+        ids, *texts, time, live = zip(*lines, strict=True)
         numbers = np.array(ids, dtype=np.int64)
         known = self.rows
         new = numbers > (self.ids[known - 1] if known else 0)
         at = np.searchsorted(self.ids[:known], numbers)
         at[new] = known + np.arange(int(new.sum()))
-        self._make_room(known + int(new.sum()))
         self.rows = known + int(new.sum())
+        self._make_room(self.rows)
         self.ids[at] = numbers
         self.time[at] = np.array([np.nan if moment is None else moment for moment in time])
         self.live[at] = np.array(live, dtype=np.bool_)
-        given = {"identity": identity, "camera": camera, "group": group, "modalities": modalities}
-        for name, texts in given.items():
-            self.texts[name].codes[at] = self.texts[name].encode(texts)
+        for column, given in zip(self.texts.values(), texts, strict=True):
+            column.codes[at] = column.encode(given)
 
     def _make_room(self, rows: int) -> None:
         if rows <= len(self.ids):
@@ -81,10 +80,8 @@ class Columns:
         if which.is_all:
             return live
         chosen = np.ones(n, dtype=np.bool_) if which.removed is None else live != which.removed
-        given = {"identity": which.identities, "camera": which.cameras, "group": which.groups}
-        for name, texts in given.items():
-            if texts is not None:
-                chosen &= self.texts[name].matches(texts, n)
+        for name, texts in which.texts.items():
+            chosen &= self.texts[name].matches(texts, n)
         if which.modalities is not None:
             column = self.texts["modalities"]
             wanted = set(which.modalities)

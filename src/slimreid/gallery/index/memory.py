@@ -46,7 +46,8 @@ class MemoryIndex:
         results: list[Found | None] = [None] * len(query)
         for a in np.unique(query.subset):
             members = np.flatnonzero(query.subset == a)
-            allowed = self._allowed(chosen, int(a))
+            shares = self.similarity.shares[a]
+            allowed = chosen if shares.all() else chosen & shares[self.arrays.prepared.subset]
             best = self._best(query[members], k, allowed, similarity)
             for number, (places, scores) in zip(members, best, strict=True):
                 rows = places if self._at is None else self._at[places]
@@ -54,17 +55,10 @@ class MemoryIndex:
                 results[number] = Found(self.columns.ids[rows], scores, names)
         return [found for found in results if found is not None]
 
-    def _allowed(self, chosen: Bools, subset: int) -> Bools:
-        """(n,): the rows of a filter that share something with queries of a subset."""
-        shares = self.similarity.shares[subset]
-        if shares.all():
-            return chosen
-        return np.asarray(chosen & shares[self.arrays.prepared.subset])
-
     def _best(
         self, query: Prepared, k: int, allowed: Bools, similarity: Similarity
     ) -> list[tuple[Ints, Floats]]:
-        """Places and scores of the best for queries of one subset."""
+        """Places and scores of the best for queries of one subset, among the `allowed` (n,) rows."""
         total = int(np.count_nonzero(allowed))
         if len(allowed) >= LARGE and total > FEW * len(allowed) and is_available():
             return self._best_of_candidates(query, k, allowed, similarity)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,16 +97,13 @@ class Sidecar:
         """What the folder holds, None where that is not of this gallery and generation."""
         try:
             state: dict[str, Any] = json.loads((self.folder / _STATE).read_text(encoding="utf-8"))
-            same = (state["epoch"], state["generation"], state["dimension"]) == (
-                key.epoch,
-                key.generation,
-                self.dimension,
-            )
-            if not same or not is_known(state["revision"], state["token"]):
+            own = (key.epoch, key.generation, self.dimension)
+            if (state["epoch"], state["generation"], state["dimension"]) != own:
                 return None
-            for name, (kind, width) in self._types.items():
-                size = (self.folder / f"{name}-{state['name']}.bin").stat().st_size
-                if size < state["rows"] * np.dtype(kind).itemsize * width:
+            if not is_known(state["revision"], state["token"]):
+                return None
+            for name in self._types:
+                if self._path(name, state).stat().st_size < self._bytes(name, state["rows"]):
                     return None
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -122,11 +118,10 @@ class Sidecar:
                 old.unlink(missing_ok=True)
             state = {"name": uuid.uuid4().hex[:12], "rows": 0, "last": 0, "dimension": self.dimension}
         rows, last = state["rows"], state["last"]
-        files = {name: (self.folder / f"{name}-{state['name']}.bin").open("ab") for name in self._types}
-        try:
+        with ExitStack() as stack:
+            files = {name: stack.enter_context(self._path(name, state).open("ab")) for name in self._types}
             for name, file in files.items():  # what a killed process wrote beyond what is valid
-                kind, width = self._types[name]
-                file.truncate(rows * np.dtype(kind).itemsize * width)
+                file.truncate(self._bytes(name, rows))
                 file.seek(0, os.SEEK_END)
             for ids, features, present in read(last):
                 for name, array in self._arrays(ids, features, present).items():
@@ -135,12 +130,16 @@ class Sidecar:
             for file in files.values():
                 file.flush()
                 os.fsync(file.fileno())
-        finally:
-            for file in files.values():
-                file.close()
         state |= {"rows": rows, "last": last, **vars(key)}
         write_text(self.folder / _STATE, json.dumps(state))
         return state
+
+    def _path(self, name: str, state: dict[str, Any]) -> Path:
+        return self.folder / f"{name}-{state['name']}.bin"
+
+    def _bytes(self, name: str, rows: int) -> int:
+        kind, width = self._types[name]
+        return rows * np.dtype(kind).itemsize * width
 
     def _arrays(self, ids: Ints, features: Floats, present: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
         found = self.similarity.prepare(features, present)
@@ -156,26 +155,17 @@ class Sidecar:
     def _map(self, state: dict[str, Any]) -> Arrays:
         n, found = state["rows"], {}
         for name, (kind, width) in self._types.items():
-            path = self.folder / f"{name}-{state['name']}.bin"
             shape = (n, width) if name in ("values", "norms", "codes") else (n,)
+            path = self._path(name, state)
             found[name] = np.memmap(path, kind, "r", shape=shape) if n else np.zeros(shape, kind)
         return _joined(found)
 
     def _in_memory(self, read: Callable[[int], Chunks]) -> Arrays:
-        S = len(self.similarity.subsets)
-        parts = [self._arrays(*chunk) for chunk in read(0)]
-        empty = self._arrays(
-            np.zeros(0, np.int64),
-            np.zeros((0, self.dimension), np.float32),
-            np.zeros((0, len(self.similarity.modalities)), np.bool_),
-        )
-        assert empty["norms"].shape == (0, S)
-        return _joined({name: np.concatenate([empty[name], *(p[name] for p in parts)]) for name in empty})
-
-    @staticmethod
-    def erase_folder(folder: Path) -> None:
-        """Remove a sidecar and everything in it."""
-        shutil.rmtree(folder, ignore_errors=True)
+        nothing = np.zeros((0, self.dimension), np.float32)
+        unseen = np.zeros((0, len(self.similarity.modalities)), np.bool_)
+        parts = [self._arrays(np.zeros(0, np.int64), nothing, unseen)]
+        parts += [self._arrays(*chunk) for chunk in read(0)]
+        return _joined({name: np.concatenate([part[name] for part in parts]) for name in self._types})
 
 
 def _joined(found: dict[str, Any]) -> Arrays:

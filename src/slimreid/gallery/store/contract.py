@@ -25,6 +25,9 @@ CALIBRATION = "calibration"
 """Setting: the calibration, as JSON."""
 
 
+EVERYTHING = Filter()
+
+
 class Store(Protocol):
     """Rows, features, thumbnails, settings and log of one gallery.
 
@@ -107,14 +110,20 @@ class Store(Protocol):
         """Let go of files and connections."""
 
 
-def whole_rows(store: Store, which: Filter, chunk: int = 1024) -> Iterator[list[tuple[int, NewRow]]]:
-    """Ids and all that is needed to enrol the rows of a store elsewhere, `chunk` at a time."""
+def row_chunks(store: Store, which: Filter = EVERYTHING, chunk: int = 4096) -> Iterator[list[Row]]:
+    """The rows that are meant, by ascending id, `chunk` at a time."""
     after = 0
     while rows := store.rows(which, chunk, after):
+        yield rows
+        after = rows[-1].id
+
+
+def whole_rows(store: Store, which: Filter, chunk: int = 1024) -> Iterator[list[tuple[int, NewRow]]]:
+    """Ids and all that is needed to enrol the rows of a store elsewhere, `chunk` at a time."""
+    for rows in row_chunks(store, which, chunk):
         ids = [row.id for row in rows]
         pictures, features = store.thumbnails(ids), store.features(ids)
         yield [
             (row.id, whole_row(row, feature, pictures.get(row.id, b"")))
             for row, feature in zip(rows, features, strict=True)
         ]
-        after = ids[-1]

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slimreid.data.manifest import ImageRef
+from slimreid.gallery.errors import GalleryError
 from slimreid.inference.similarity import Similarity
 
 FORGOTTEN = "[forgotten]"
 """What stands in the log for names and paths that were erased."""
 
+COLUMNS = "id, identity, sample_group, modalities, camera, time, files, hash, quality, reasons, removed"
+"""Under which names stores keep the fields of a row, in order."""
+LOG_COLUMNS = "id, time, by, operation, count, details, undoable, undone_by"
+"""The same for an entry of the log."""
+
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +103,17 @@ class Filter:
     def is_all(self) -> bool:
         """Whether every row that is in the gallery is meant."""
         return self == Filter()
+
+    @property
+    def texts(self) -> dict[str, Sequence[str]]:
+        """Column of `COLUMNS` -> texts of which a row must have one."""
+        given = {
+            "identity": self.identities,
+            "sample_group": self.groups,
+            "camera": self.cameras,
+            "hash": self.hashes,
+        }
+        return {name: texts for name, texts in given.items() if texts is not None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,21 +210,74 @@ class Found:
     """Of each, '' where nobody knows."""
 
 
+def shared_fields(row: Row | NewRow) -> dict[str, Any]:
+    """What a row of a gallery and one to be enrolled have in common."""
+    return {f.name: getattr(row, f.name) for f in fields(NewRow) if f.name not in ("feature", "thumbnail")}
+
+
 def whole_row(row: Row, feature: Floats, thumbnail: bytes) -> NewRow:
     """A row with its feature and thumbnail, as it could be enrolled elsewhere."""
-    return NewRow(
-        feature=feature,
-        modalities=row.modalities,
-        identity=row.identity,
-        group=row.group,
-        camera=row.camera,
-        time=row.time,
-        files=row.files,
-        hash=row.hash,
-        quality=row.quality,
-        reasons=row.reasons,
-        thumbnail=thumbnail,
+    return NewRow(feature=feature, thumbnail=thumbnail, **shared_fields(row))
+
+
+def check_features(rows: Sequence[NewRow], dimension: int) -> None:
+    """Raise `GalleryError` for a feature of another length than those of the gallery."""
+    for row in rows:
+        if row.feature.shape != (dimension,):
+            raise GalleryError(f"a feature is {row.feature.shape}, but those of the gallery ({dimension},)")
+
+
+def to_columns(number: int, row: NewRow) -> dict[str, Any]:
+    """What a store keeps of a new row, as `COLUMNS`."""
+    return {
+        "id": number,
+        "identity": row.identity,
+        "sample_group": row.group,
+        "modalities": "+".join(row.modalities),
+        "camera": row.camera,
+        "time": row.time,
+        "files": files_to_json(row.files),
+        "hash": row.hash,
+        "quality": row.quality,
+        "reasons": json.dumps(list(row.reasons)),
+        "removed": False,
+    }
+
+
+def to_row(line: Sequence[Any]) -> Row:
+    """What a store keeps of a row, as `COLUMNS`; NaN is no number."""
+    number, identity, group, modalities, camera, time, files, digest, quality, reasons, removed = line
+    return Row(
+        number,
+        identity,
+        group,
+        split_modalities(modalities),
+        camera,
+        None if time != time else time,
+        files_from_json(files),
+        digest,
+        None if quality != quality else quality,
+        tuple(json.loads(reasons)),
+        bool(removed),
     )
+
+
+def to_entry(line: Sequence[Any]) -> LogEntry:
+    """What a store keeps of an entry of the log, as `LOG_COLUMNS`; 0 = not undone."""
+    number, time, by, operation, count, details, undoable, undone_by = line
+    return LogEntry(
+        number, time, by, operation, count, json.loads(details), bool(undoable), undone_by or None
+    )
+
+
+def split_modalities(text: str) -> tuple[str, ...]:
+    """The names in `rgb+tir`."""
+    return tuple(text.split("+")) if text else ()
+
+
+def in_parts(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
+    """Items `size` at a time."""
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def files_to_json(files: Mapping[str, ImageRef]) -> str:

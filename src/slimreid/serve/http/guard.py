@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 import anyio
@@ -48,7 +50,6 @@ class Guard:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self.app, self.service = app, service
         self._bodies = 0
-        self._streams = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request pass, or refuse it."""
@@ -114,22 +115,25 @@ class Guard:
     def _check_host(self, headers: Headers) -> None:
         """A page of another name that resolves to this machine (DNS rebinding) is not one of ours."""
         names = self.service.host_names
-        host = headers.get("host", "")
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
-            name = ""
+        name = ""
+        with suppress(ValueError):
+            name = urlsplit(f"//{headers.get('host', '')}").hostname or ""
         if "*" not in names and name not in names:
             raise NotAllowedError(f"this service is not called '{name[:100]}'; start it with --name")
 
-    def _place(self, is_stream: bool, is_public: bool) -> _Count:
+    @contextmanager
+    def _place(self, is_stream: bool, is_public: bool) -> Iterator[None]:
         """A place among the requests under way; raises `BusyError` where all are taken."""
-        most = self.service.settings.service.requests
-        count = _Count(self, "_streams") if is_stream else _Count(self.service.metrics, "requests")
+        most, metrics = self.service.settings.service.requests, self.service.metrics
+        name = "streams" if is_stream else "requests"
         # Whoever watches the service must be answered also when it is busy.
-        if count.value >= (2 * most if is_public else most):
+        if getattr(metrics, name) >= (2 * most if is_public else most):
             raise BusyError(f"{most} requests are under way; try again later")
-        return count
+        setattr(metrics, name, getattr(metrics, name) + 1)
+        try:
+            yield
+        finally:
+            setattr(metrics, name, getattr(metrics, name) - 1)
 
     async def _read(self, headers: Headers, receive: Receive, most: int) -> bytes:
         """The whole body, kept within all limits while it arrives."""
@@ -159,23 +163,6 @@ class Guard:
             if isinstance(error, TimeoutError):
                 raise TooSlowError("the request was sent too slowly") from None
             raise
-
-
-class _Count:
-    """Counts those in the block."""
-
-    def __init__(self, owner: object, name: str) -> None:
-        self._owner, self._name = owner, name
-
-    @property
-    def value(self) -> int:
-        return int(getattr(self._owner, self._name))
-
-    def __enter__(self) -> None:
-        setattr(self._owner, self._name, self.value + 1)
-
-    def __exit__(self, *_: object) -> None:
-        setattr(self._owner, self._name, self.value - 1)
 
 
 class _Answer:

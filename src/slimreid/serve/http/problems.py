@@ -82,10 +82,7 @@ def problem(
     }
     if errors is not None:
         values["errors"] = errors
-    headers = {}
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     if status in (429, 503):
         headers["Retry-After"] = RETRY_AFTER
-    if status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    text = json.dumps(values, ensure_ascii=True)
-    return Response(text, status, headers, TYPE)
+    return Response(json.dumps(values), status, headers, TYPE)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from slimreid.errors import DataError
 from slimreid.files import atomic_write, write_text
@@ -87,12 +86,9 @@ def job_folders(root: Path) -> list[Path]:
 
 def write_part(folder: Path, number: int, samples: Sequence[Labelled]) -> int:
     """Keep samples until they are enrolled; on disk when this returns. How many bytes."""
-    header = {
-        "samples": [
-            {"labels": sample.labels.model_dump(), "images": list(sample.upload.images)} for sample in samples
-        ]
-    }
-    content = pack(header, [blob for sample in samples for blob in sample.upload.images.values()])
+    described = [{"labels": s.labels.model_dump(), "images": list(s.upload.images)} for s in samples]
+    blobs = [blob for sample in samples for blob in sample.upload.images.values()]
+    content = pack({"samples": described}, blobs)
     with atomic_write(folder / f"part-{number:06d}.bin") as file:
         file.write(content)
     return len(content)
@@ -102,25 +98,16 @@ def read_part(path: Path) -> list[Labelled]:
     """Samples that `write_part` kept; raises `DataError` where they are damaged."""
     try:
         header, blobs = unpack(path.read_bytes())
-        left = iter(blobs)
-        return [
-            Labelled(Upload(n, _images(values["images"], left)), Labels.model_validate(values["labels"]))
-            for n, values in enumerate(header["samples"])
-        ]
+        left, samples = map(bytes, blobs), []
+        for number, values in enumerate(header["samples"]):
+            upload = Upload(number, {name: next(left) for name in values["images"]})
+            samples.append(Labelled(upload, Labels.model_validate(values["labels"])))
+        return samples
     except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
         raise DataError(f"{path}: cannot be read ({error})") from None
-
-
-def _images(names: Sequence[str], blobs: Any) -> dict[str, bytes]:
-    return {name: bytes(next(blobs)) for name in names}
 
 
 def part_files(folder: Path) -> dict[int, Path]:
     """Number -> file of the parts that are not enrolled yet, in order."""
     found = {int(m[1]): path for path in folder.iterdir() if (m := _PART.fullmatch(path.name))}
     return dict(sorted(found.items()))
-
-
-def erase_job(folder: Path) -> None:
-    """Remove a job and everything in it."""
-    shutil.rmtree(folder, ignore_errors=True)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import shutil
 import threading
 import time
 from collections.abc import Sequence
@@ -15,12 +16,11 @@ from pathlib import Path
 from slimreid.errors import DataError, SlimReIDError
 from slimreid.gallery.decisions.calibration import RATES
 from slimreid.gallery.identification import calibrate_store, rows_as_probes
-from slimreid.serve.enrolment import Labelled, Outcome, find_known, see_labelled, store_samples
+from slimreid.serve.enrolment import Labelled, find_known, see_labelled, store_samples
 from slimreid.serve.errors import BusyError, NotFoundError
 from slimreid.serve.jobs.files import (
     MOST_PROBLEMS,
     JobState,
-    erase_job,
     job_folders,
     part_files,
     read_part,
@@ -90,7 +90,7 @@ class Jobs:
     def _prune(self) -> None:
         over = sorted((s for s in self._states.values() if s.is_over), key=lambda s: s.created)
         for state in over[: max(0, len(over) - MOST_KEPT)]:
-            erase_job(self.folder(state.id))
+            shutil.rmtree(self.folder(state.id), ignore_errors=True)
             del self._states[state.id]
 
     def folder(self, job: str) -> Path:
@@ -227,10 +227,8 @@ class Jobs:
     def _calibrate(self, state: JobState) -> None:
         self.finish(state.id)
         store = self.service.store
-        trained = getattr(self.service.model, "identities", ())
-        rates = state.rates or RATES
-        probes = rows_as_probes(store, trained)
-        calibrate_store(store, probes, state.by, rates=rates, show_progress=False)
+        probes = rows_as_probes(store, getattr(self.service.model, "identities", ()))
+        calibrate_store(store, probes, state.by, rates=state.rates or RATES, show_progress=False)
         found = (entry.id for entry in store.log(20, undoable=True) if entry.operation == "calibrate")
         with self._lock:
             self._update(self.get(state.id), state="done", entry=next(found, None))
@@ -270,7 +268,10 @@ class Jobs:
         if before.state == "cancelled":
             return
         ours = set(before.pending) & set(part.there)  # the commit happened, but not what follows it
-        entry = before.entry if before.entry is not None else self._find_entry(job)
+        entry = before.entry
+        if entry is None:  # or a service that was killed began one
+            log = self.service.store.log(200, undoable=True)
+            entry = next((line.id for line in log if line.details.get("job") == job), None)
         with self._lock:
             pending = [*ours, *(found.upload.hash for found in part.seen)]
             self._update(self.get(job), pending=pending, entry=entry)
@@ -281,28 +282,18 @@ class Jobs:
             for problem in part.problems:
                 state = state.with_problem(problem)
             enrolled, broken = len(done.rows) + len(ours), len(part.problems)
+            concerns = [f"row {done.rows[key]}: {'; '.join(why)}" for key, why in done.concerns.items()]
             self._update(
                 state,
                 enrolled=state.enrolled + enrolled,
                 known=state.known + part.count - enrolled - broken,
                 broken=state.broken + broken,
                 entry=done.entry if done.entry is not None else entry,
-                concerns=[*state.concerns, *_concerns(done)][:MOST_PROBLEMS],
+                concerns=[*state.concerns, *concerns][:MOST_PROBLEMS],
                 pending=(),
                 parts=part.number,
             )
             self._drop(part.path)
-
-    def _find_entry(self, job: str) -> int | None:
-        """The entry of the log that a job began before the service was killed."""
-        for entry in self.service.store.log(200, undoable=True):
-            if entry.details.get("job") == job:
-                return entry.id
-        return None
-
-
-def _concerns(done: Outcome) -> list[str]:
-    return [f"row {done.rows[digest]}: {'; '.join(reasons)}" for digest, reasons in done.concerns.items()]
 
 
 def new_state(kind: str, by: str, **values: object) -> JobState:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
 from pydantic import BaseModel
 
+from slimreid.errors import DataError
 from slimreid.serve.access import Who, require_role
+from slimreid.serve.http.uploads import Sent, read_upload
 from slimreid.serve.jobs.runner import Jobs
 from slimreid.serve.schemas.enrolling import Labels
 from slimreid.serve.schemas.service import Problem
@@ -58,28 +60,27 @@ Editor = Annotated[Who, Depends(_at_least("editor"))]
 Admin = Annotated[Who, Depends(_at_least("admin"))]
 
 
+async def read_images(request: Request, service: Service) -> Sent:
+    """The samples and fields of a request; raises `DataError` where there is no image."""
+    sent = await read_upload(request, service.info.modalities, service.settings.request)
+    if not sent.samples:
+        raise DataError(f"there is no image; send it as a part '{service.info.modalities[0]}'")
+    return sent
+
+
 def images_body(modalities: Sequence[str], form: type[BaseModel] | None = None) -> dict[str, Any]:
     """How OpenAPI describes a body with images and the fields of a form."""
-    properties: dict[str, Any] = {
-        name: {"type": "string", "format": "binary", "description": f"{name} image of sample 0"}
-        for name in modalities
-    }
-    properties |= {
-        f"{name}.1": {"type": "string", "format": "binary", "description": f"{name} image of sample 1, ..."}
-        for name in modalities
-    }
-    definitions: Mapping[str, Any] = {}
+    properties: dict[str, Any] = {}
+    for suffix, number in (("", "0"), (".1", "1, ...")):
+        for name in modalities:
+            text = f"{name} image of sample {number}"
+            properties[f"{name}{suffix}"] = {"type": "string", "format": "binary", "description": text}
+    schema = {"type": "object", "properties": properties}
     if form is not None:
-        schema = form.model_json_schema()
-        properties |= schema["properties"]
-        definitions = schema.get("$defs", {})
+        described = form.model_json_schema()
+        properties |= described["properties"]
+        if definitions := described.get("$defs"):
+            schema["$defs"] = definitions
         if issubclass(form, Labels):
             properties["identity.1"] = {"type": "string", "description": "of sample 1 alone, ..."}
-    content = {
-        "schema": {
-            "type": "object",
-            "properties": properties,
-            **({"$defs": definitions} if definitions else {}),
-        }
-    }
-    return {"requestBody": {"required": True, "content": {"multipart/form-data": content}}}
+    return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}

@@ -16,7 +16,7 @@ from slimreid.serve.access import Who, require_role
 from slimreid.serve.kept_images import erase_images
 from slimreid.serve.previews import make_change
 from slimreid.serve.routes.common import AnyService, Editor
-from slimreid.serve.schemas.changes import Assign, Change, Merge, Remove, Rename, Split, Undo
+from slimreid.serve.schemas.changes import Assign, Change, Merge, Preview, Remove, Rename, Split, Undo
 from slimreid.serve.service import Service
 
 router = APIRouter(tags=["changes"])
@@ -25,33 +25,25 @@ router = APIRouter(tags=["changes"])
 @router.post("/identities/rename")
 async def rename(service: AnyService, who: Editor, given: Rename) -> Change:
     """Give an identity another name."""
-    return await _change(
-        service, "rename", given.dry_run, lambda s: editing.rename(s, given.old, given.new, who.name)
-    )
+    return await _change(service, given, lambda s: editing.rename(s, given.old, given.new, who.name))
 
 
 @router.post("/identities/merge")
 async def merge(service: AnyService, who: Editor, given: Merge) -> Change:
     """Make several identities one."""
-    return await _change(
-        service, "merge", given.dry_run, lambda s: editing.merge(s, given.identities, given.into, who.name)
-    )
+    return await _change(service, given, lambda s: editing.merge(s, given.identities, given.into, who.name))
 
 
 @router.post("/identities/split")
 async def split(service: AnyService, who: Editor, given: Split) -> Change:
     """Make some rows of an identity another one."""
-    return await _change(
-        service, "split", given.dry_run, lambda s: editing.split(s, given.rows, given.new, who.name)
-    )
+    return await _change(service, given, lambda s: editing.split(s, given.rows, given.new, who.name))
 
 
 @router.post("/rows/assign")
 async def assign(service: AnyService, who: Editor, given: Assign) -> Change:
     """Give rows identities."""
-    return await _change(
-        service, "assign", given.dry_run, lambda s: editing.assign(s, given.identities, who.name)
-    )
+    return await _change(service, given, lambda s: editing.assign(s, given.identities, who.name))
 
 
 @router.post("/rows/remove")
@@ -63,7 +55,7 @@ async def remove(service: AnyService, who: Editor, given: Remove) -> Change:
         raise ConfigError("say either which rows or which identities")
     which = Filter(ids=given.rows or None, identities=given.identities or None)
     if not given.forget:
-        return await _change(service, "remove", given.dry_run, lambda s: editing.remove(s, which, who.name))
+        return await _change(service, given, lambda s: editing.remove(s, which, who.name))
     return await service.in_thread(_forget, service, which, who, given.dry_run)
 
 
@@ -90,12 +82,14 @@ async def undo(service: AnyService, who: Editor, given: Undo) -> Change:
         newest = service.store.log(1)
         return newest[0].id if newest else None
 
-    return await _change(service, "undo", given.dry_run, edit)
+    return await _change(service, given, edit)
 
 
-async def _change(service: Service, operation: str, dry_run: bool, edit: Callable[[Store], Any]) -> Change:
+async def _change(service: Service, given: Preview, edit: Callable[[Store], Any]) -> Change:
+    """Do an edit, whose form has its name."""
+
     def work() -> Change:
         with service.writing:
-            return make_change(service.store, operation, edit, dry_run)
+            return make_change(service.store, type(given).__name__.lower(), edit, given.dry_run)
 
     return await service.in_thread(work)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated
 
 import anyio
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import StreamingResponse
 
-from slimreid.errors import DataError
 from slimreid.serve.enrolment import Labelled, enrol_samples
-from slimreid.serve.http.uploads import Sent, read_upload
+from slimreid.serve.http.uploads import Sent
 from slimreid.serve.jobs.files import JobState
 from slimreid.serve.jobs.runner import Jobs, new_state
-from slimreid.serve.routes.common import AnyJobs, AnyService, Editor, Viewer, images_body
+from slimreid.serve.routes.common import AnyJobs, AnyService, Editor, Viewer, images_body, read_images
 from slimreid.serve.schemas.enrolling import EnrolForm, Enrolled, Job, JobList, Labels, NewJob
 from slimreid.serve.service import Service
 
@@ -38,45 +37,30 @@ def enrol_routes(modalities: Sequence[str]) -> APIRouter:
     )
     async def enrol(request: Request, response: Response, service: AnyService, who: Editor) -> Enrolled:
         """Enrol samples; when this answers, they are on disk. What is there already is not enrolled again."""
-        sent = await _read(request, service)
+        sent = await read_images(request, service)
         dry_run = sent.form(EnrolForm).dry_run
-        samples = _labelled(sent, EnrolForm)
-        found = await enrol_samples(service, samples, who.name, dry_run)
+        found = await enrol_samples(service, _labelled(sent, EnrolForm), who.name, dry_run)
         if found.entry is None:
             response.status_code = 200
         return found
 
-    @router.post(
-        "/jobs/{job}/samples",
-        status_code=202,
-        openapi_extra=images_body(modalities, Labels),
-    )
+    @router.post("/jobs/{job}/samples", status_code=202, openapi_extra=images_body(modalities, Labels))
     async def add_samples(
         request: Request, service: AnyService, jobs: AnyJobs, who: Editor, job: JobId
     ) -> Job:
         """Give samples to a job; when this answers, they are on disk and will be enrolled."""
-        state = jobs.get(job)
-        sent = await _read(request, service)
-        samples = _labelled(sent, Labels, state)
+        usual = jobs.get(job).labels
+        samples = _labelled(await read_images(request, service), Labels, usual)
         return show_job(await service.in_thread(jobs.add, job, samples))
 
     return router
 
 
-async def _read(request: Request, service: Service) -> Sent:
-    sent = await read_upload(request, service.info.modalities, service.settings.request)
-    if not sent.samples:
-        raise DataError(f"there is no image; send it as a part '{service.info.modalities[0]}'")
-    return sent
-
-
-def _labelled(sent: Sent, form: type[Labels], job: JobState | None = None) -> list[Labelled]:
-    usual = dict(job.labels) if job is not None else {}
-    names = Labels.model_fields
+def _labelled(sent: Sent, form: type[Labels], usual: Mapping[str, str] = {}) -> list[Labelled]:
     found = []
     for sample in sent.samples:
-        given = sent.form(form, sample.number).model_dump(include=set(names), exclude_unset=True)
-        found.append(Labelled(sample, Labels.model_validate(usual | given)))
+        own = sent.form(form, sample.number).model_dump(include=set(Labels.model_fields), exclude_unset=True)
+        found.append(Labelled(sample, Labels.model_validate({**usual, **own})))
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from bisect import bisect_right
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +13,7 @@ from pydantic import Field
 from slimreid.errors import DataError
 from slimreid.gallery.clusters import propose
 from slimreid.gallery.decisions.calibration import RATES
-from slimreid.gallery.enrolment.images import split_thumbnail
+from slimreid.gallery.enrolment.images import encode_jpeg, split_thumbnail
 from slimreid.gallery.store import rows as stored
 from slimreid.serve.errors import NotFoundError
 from slimreid.serve.jobs.runner import new_state
@@ -147,9 +146,7 @@ def _thumbnail(service: Service, row: int, modality: str | None) -> bytes:
     if modality is None:
         return content
     _check_modality(found, modality)
-    buffer = io.BytesIO()
-    split_thumbnail(content, found.modalities)[modality].save(buffer, "JPEG", quality=90)
-    return buffer.getvalue()
+    return encode_jpeg(split_thumbnail(content, found.modalities)[modality])
 
 
 @router.get("/clusters")

@@ -7,18 +7,14 @@ from functools import partial
 
 from fastapi import APIRouter, Request
 
-from slimreid.errors import DataError
-from slimreid.gallery.answers import Answer, best_identities, best_rows, make_answers
+from slimreid.gallery.answers import find_answers, search_gallery
 from slimreid.gallery.decisions.calibration import RATES, Calibration, unsure_rate
 from slimreid.gallery.identification import decide, present_bound, read_calibration
 from slimreid.gallery.queries import Query
-from slimreid.gallery.store.rows import Filter
-from slimreid.inference.similarity import Similarity
 from slimreid.modalities import subset_name
-from slimreid.serve.http.uploads import Sent, read_upload
-from slimreid.serve.routes.common import AnyService, Viewer, images_body
+from slimreid.serve.http.uploads import Sent
+from slimreid.serve.routes.common import AnyService, Viewer, images_body, read_images
 from slimreid.serve.schemas.searching import (
-    Candidate,
     Embedded,
     EmbeddedSample,
     EmbedForm,
@@ -30,7 +26,7 @@ from slimreid.serve.schemas.searching import (
     SearchResult,
 )
 from slimreid.serve.service import Seen, Service
-from slimreid.serve.views import kept_patches, read_filter, show_answer, show_matches, show_sample
+from slimreid.serve.views import kept_patches, read_filter, show_answer, show_sample
 
 
 def search_routes(modalities: Sequence[str]) -> APIRouter:
@@ -43,8 +39,8 @@ def search_routes(modalities: Sequence[str]) -> APIRouter:
         _, seen = await _see(request, service, EmbedForm)
         info = service.info
         samples = [
-            EmbeddedSample(**show_sample(found).model_dump(), embedding=found.feature.tolist())
-            for found in seen
+            EmbeddedSample(**dict(show_sample(s.upload, s.decoded)), embedding=s.feature.tolist())
+            for s in seen
         ]
         return Embedded(
             feature=info.feature, dimension=info.dimension, fingerprint=info.fingerprint, samples=samples
@@ -56,7 +52,10 @@ def search_routes(modalities: Sequence[str]) -> APIRouter:
         sent, seen = await _see(request, service, SearchForm)
         form = sent.form(SearchForm)
         query = service.query(seen, form.pooled)
-        answers = await service.in_thread(_search, service, query, form, who.name)
+        which, by = read_filter(form), who.name
+        answers = await service.in_thread(
+            search_gallery, service.store, query, form.k, which, by, identities=form.identities
+        )
         return SearchResult(answers=[show_answer(answer) for answer in answers])
 
     @router.post("/identify", openapi_extra=images_body(modalities, IdentifyForm))
@@ -66,13 +65,13 @@ def search_routes(modalities: Sequence[str]) -> APIRouter:
         form = sent.form(IdentifyForm)
         query = service.query(seen, form.pooled)
         answers = await service.in_thread(_identify, service, query, form, who.name)
-        return IdentifyResult(answers=answers, samples=[show_sample(found) for found in seen])
+        return IdentifyResult(answers=answers, samples=[show_sample(s.upload, s.decoded) for s in seen])
 
     @router.post("/patches", openapi_extra=images_body(modalities))
     async def patches(request: Request, service: AnyService, who: Viewer) -> KeptPatches:
         """Which patches the model kept to the end; 404 where it does not say."""
         await service.in_thread(kept_patches, service.model, [])
-        sent = await _read(request, service)
+        sent = await read_images(request, service)
         with service.batcher.reserve(len(sent.samples)):
             decoded = await service.decode(sent.samples)
             images = [found.images for found in decoded]
@@ -82,37 +81,11 @@ def search_routes(modalities: Sequence[str]) -> APIRouter:
     return router
 
 
-async def _read(request: Request, service: Service) -> Sent:
-    sent = await read_upload(request, service.info.modalities, service.settings.request)
-    if not sent.samples:
-        raise DataError(f"there is no image; send it as a part '{service.info.modalities[0]}'")
-    return sent
-
-
 async def _see(request: Request, service: Service, form: type[EmbedForm]) -> tuple[Sent, list[Seen]]:
     """The samples of a request; its fields are checked before anything is decoded."""
-    sent = await _read(request, service)
+    sent = await read_images(request, service)
     camera = sent.form(form).query_camera
     return sent, await service.see(sent.samples, [camera] * len(sent.samples))
-
-
-def _search(service: Service, query: Query, form: SearchForm, by: str) -> list[Answer]:
-    answers = _rank(service, query, form, read_filter(form), None)
-    details = {"queries": list(query.sources), "k": form.k, "identities": form.identities}
-    service.store.note("search", by, sum(len(answer.matches) for answer in answers), details)
-    return answers
-
-
-def _rank(
-    service: Service,
-    query: Query,
-    form: SearchForm,
-    which: Filter,
-    scale: Similarity | None,
-) -> list[Answer]:
-    find = best_identities if form.identities else best_rows
-    found = find(service.store, query.prepared, form.k, which, scale)
-    return make_answers(service.store, query, found, service.store.count(which))
 
 
 def _identify(service: Service, query: Query, form: IdentifyForm, by: str) -> list[Identification]:
@@ -120,35 +93,21 @@ def _identify(service: Service, query: Query, form: IdentifyForm, by: str) -> li
     calibration = read_calibration(store)
     if calibration is not None and not calibration.valid_for(present_bound(store)):
         calibration = None
-    rate = form.rate if form.rate is not None else _usual_rate(calibration)
-    decisions = decide(store, query, rate, which)
-    ranked = _rank(service, query, form, which, calibration.similarity if calibration else None)
-    known = sum(found.decision.state == "known" for found in decisions)
-    store.note("identify", by, known, {"queries": list(query.sources), "rate": rate})
+    usual = calibration.rates if calibration is not None and calibration.rates else RATES
+    rate = form.rate if form.rate is not None else usual[0]
+    decisions = decide(store, query, rate, which, by)
+    scale = calibration.similarity if calibration else None
+    ranked = find_answers(store, query, form.k, which, scale, identities=form.identities)
     threshold = partial(_threshold, service, calibration)
-    answers = []
-    for found, answer in zip(decisions, ranked, strict=True):
-        decision = found.decision
-        answers.append(
-            Identification(
-                query=found.query,
-                modalities=list(found.modalities),
-                searched=answer.searched,
-                matches=show_matches(answer),
-                state=decision.state,
-                name=decision.name,
-                reason=decision.reason,
-                rate=decision.rate,
-                candidates=[Candidate(name=c.name, score=c.score) for c in decision.candidates],
-                strict=threshold(found.modalities, rate),
-                lax=threshold(found.modalities, unsure_rate(rate)),
-            )
+    return [
+        Identification(
+            **dict(show_answer(answer)),
+            **{**vars(found.decision), "candidates": list(map(vars, found.decision.candidates))},
+            strict=threshold(found.modalities, rate),
+            lax=threshold(found.modalities, unsure_rate(rate)),
         )
-    return answers
-
-
-def _usual_rate(calibration: Calibration | None) -> float:
-    return calibration.rates[0] if calibration is not None and calibration.rates else RATES[0]
+        for found, answer in zip(decisions, ranked, strict=True)
+    ]
 
 
 def _threshold(

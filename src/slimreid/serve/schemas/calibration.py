@@ -6,16 +6,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
+from slimreid.gallery.decisions.rates import Estimate
 from slimreid.serve.schemas.fields import Given
 from slimreid.serve.schemas.service import CalibrationState
-
-
-class Estimate(BaseModel):
-    """A value with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 class CalibrationPoint(BaseModel):

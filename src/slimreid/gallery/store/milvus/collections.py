@@ -13,9 +13,10 @@ Texts are filtered by their hash, so that no name can be taken for a part of a c
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -23,6 +24,7 @@ from pymilvus import DataType, MilvusClient, MilvusException  # type: ignore[imp
 
 from slimreid.gallery.errors import GalleryError
 from slimreid.gallery.store.milvus.bulk_import import Bucket, Jobs
+from slimreid.gallery.store.rows import in_parts
 
 AT_ONCE = 1024
 """Rows asked for or written with one request."""
@@ -32,7 +34,7 @@ LONGEST = 65_535
 """Bytes of a text at most."""
 BULK_LEAST = 4 * AT_ONCE
 """Lines from which on the bucket of a cluster is worth the way."""
-_ROW_TEXTS = ("identity", "sample_group", "camera", "hash")
+ROW_TEXTS = ("identity", "sample_group", "camera", "hash")
 """Columns of rows that are filtered by their key."""
 
 Field = tuple[str, Any, dict[str, Any]]
@@ -49,8 +51,8 @@ _TOUCHED: list[Field] = [
 ]
 _ROWS: list[Field] = [
     ("id", DataType.INT64, {}),
-    *((name, DataType.VARCHAR, _LONG) for name in (*_ROW_TEXTS, "modalities", "files", "reasons")),
-    *((f"{name}_key", DataType.VARCHAR, {"max_length": 64}) for name in (*_ROW_TEXTS, "modalities")),
+    *((name, DataType.VARCHAR, _LONG) for name in (*ROW_TEXTS, "modalities", "files", "reasons")),
+    *((f"{name}_key", DataType.VARCHAR, {"max_length": 64}) for name in (*ROW_TEXTS, "modalities")),
     ("time", DataType.DOUBLE, {}),
     ("quality", DataType.DOUBLE, {}),
     ("removed", DataType.BOOL, {}),
@@ -64,8 +66,6 @@ _PARQUET = {
 }
 _NO_VECTOR = [0.0, 0.0]
 """Every collection of Milvus has a vector, needed or not."""
-
-
 _QUIET = {"grpc.keepalive_time_ms": 300_000}
 """The client's usual ping every ten seconds makes servers hang up (too_many_pings)."""
 _TRIES = 3
@@ -74,10 +74,8 @@ _TRIES = 3
 def _connect(uri: str, token: str) -> MilvusClient:
     """Connect to a server; again where a connection that it has just hung up on is in the way."""
     for _ in range(_TRIES - 1):
-        try:
+        with suppress(MilvusException):
             return MilvusClient(uri=uri, token=token, grpc_options=_QUIET)
-        except MilvusException:
-            continue
     return MilvusClient(uri=uri, token=token, grpc_options=_QUIET)
 
 
@@ -154,10 +152,9 @@ class Collections:
 
     def put(self, name: str, lines: Sequence[dict[str, Any]]) -> None:
         """Write whole lines, new or in place of those with the same key."""
-        for start in range(0, len(lines), AT_ONCE):
-            part = [{"vector": _NO_VECTOR, **line} for line in lines[start : start + AT_ONCE]]
+        for part in in_parts(lines, AT_ONCE):
             with self.explained():
-                self.client.upsert(f"{self.name}_{name}", part)
+                self.client.upsert(f"{self.name}_{name}", [{"vector": _NO_VECTOR, **line} for line in part])
 
     def takes_bulk(self, lines: int) -> bool:
         """Whether so many new lines go by the bucket of the cluster."""
@@ -199,14 +196,17 @@ class Collections:
             lines = [dict(line) for line in found]
             if len(lines) < MOST:
                 return lines
-            pages = self.client.query_iterator(
-                whole, batch_size=AT_ONCE, filter=condition, output_fields=wanted
-            )
+            pages = self.client.query_iterator(whole, AT_ONCE, filter=condition, output_fields=wanted)
             lines = []
             while page := pages.next():
                 lines += [dict(line) for line in page]
             pages.close()
             return lines
+
+    def ask_rows(self, name: str, ids: Iterable[int], fields: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Lines of those rows that are there, in no order."""
+        for part in in_parts([int(number) for number in ids], AT_ONCE):
+            yield from self.ask(name, f"id in {json.dumps(part)}", fields)
 
     def remove(self, name: str, condition: str) -> None:
         """Delete the lines for which a condition holds."""

@@ -5,40 +5,19 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slimreid.gallery.errors import GalleryError
-from slimreid.gallery.store.milvus.collections import LONGEST, text_key
-from slimreid.gallery.store.rows import Filter, NewRow, Row, RowState, files_from_json, files_to_json
-
-FIELDS = (
-    "id",
-    "identity",
-    "sample_group",
-    "modalities",
-    "camera",
-    "time",
-    "files",
-    "hash",
-    "quality",
-    "reasons",
-    "removed",
-)
+from slimreid.gallery.store.milvus.collections import LONGEST, ROW_TEXTS, text_key
+from slimreid.gallery.store.rows import Filter, NewRow, RowState, to_columns
 
 
 def condition(which: Filter, modalities: Sequence[str]) -> str:
     """A filter as a condition; `modalities`: all combinations that rows have, such as `rgb+tir`."""
     parts = ["id > 0"]
-    lists = {
-        "identity": which.identities,
-        "sample_group": which.groups,
-        "camera": which.cameras,
-        "hash": which.hashes,
-    }
-    for name, given in lists.items():
-        if given is not None:
-            parts.append(_is_in(f"{name}_key", [text_key(text) for text in given]))
+    for name, texts in which.texts.items():
+        parts.append(_is_in(f"{name}_key", [text_key(text) for text in texts]))
     if which.ids is not None:
         parts.append(_is_in("id", [int(number) for number in which.ids]))
     if which.since is not None:
@@ -61,20 +40,13 @@ def _is_in(name: str, values: Sequence[Any]) -> str:
 def to_line(number: int, row: NewRow) -> dict[str, Any]:
     """A new row as a line; raises `GalleryError` for texts that are too long for Milvus."""
     line = {
-        "id": number,
-        "camera": row.camera,
-        "hash": row.hash,
-        "modalities": "+".join(row.modalities),
-        "files": files_to_json(row.files),
-        "reasons": json.dumps(list(row.reasons)),
+        **to_columns(number, row),
         "time": math.nan if row.time is None else float(row.time),
         "quality": math.nan if row.quality is None else float(row.quality),
         "thumbnail": base64.b64encode(row.thumbnail).decode(),
         "vector": row.feature,
-        **state_fields(RowState(row.identity, row.group)),
     }
-    for name in ("camera", "hash", "modalities"):
-        line[f"{name}_key"] = text_key(line[name])
+    line |= {f"{name}_key": text_key(line[name]) for name in (*ROW_TEXTS, "modalities")}
     for name, value in line.items():
         if isinstance(value, str) and len(value.encode("utf-8", "surrogateescape")) > LONGEST:
             raise GalleryError(
@@ -85,31 +57,15 @@ def to_line(number: int, row: NewRow) -> dict[str, Any]:
 
 def state_fields(state: RowState) -> dict[str, Any]:
     """The fields that a change of a row writes."""
-    return {
-        "identity": state.identity,
-        "identity_key": text_key(state.identity),
-        "sample_group": state.group,
-        "sample_group_key": text_key(state.group),
-        "removed": state.removed,
-    }
+    keys = {"identity_key": text_key(state.identity), "sample_group_key": text_key(state.group)}
+    return {**plain_state(state), **keys}
 
 
-def to_row(line: dict[str, Any]) -> Row:
-    """A line as a row."""
-    return Row(
-        int(line["id"]),
-        line["identity"],
-        line["sample_group"],
-        tuple(line["modalities"].split("+")) if line["modalities"] else (),
-        line["camera"],
-        _number(line["time"]),
-        files_from_json(line["files"]),
-        line["hash"],
-        _number(line["quality"]),
-        tuple(json.loads(line["reasons"])),
-        bool(line["removed"]),
-    )
+def plain_state(state: RowState) -> dict[str, Any]:
+    """The same without the keys that are filtered by, as `touched` has it."""
+    return {"identity": state.identity, "sample_group": state.group, "removed": state.removed}
 
 
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+def to_state(line: Mapping[str, Any]) -> RowState:
+    """What `state_fields` gave."""
+    return RowState(line["identity"], line["sample_group"], bool(line["removed"]))

@@ -7,12 +7,11 @@ Where a query has everything that a row has, the server's order is that of the s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from slimreid.gallery.store.milvus.collections import AT_ONCE, MOST, Collections, text_key
+from slimreid.gallery.store.milvus.collections import MOST, Collections, text_key
 from slimreid.gallery.store.rows import Floats, Found
 from slimreid.inference.similarity import Prepared, Similarity
 
@@ -22,12 +21,8 @@ TIMES, MORE = 4, 50
 
 def read_vectors(collections: Collections, name: str, ids: Sequence[int]) -> dict[int, Floats]:
     """Features of those rows that are there."""
-    found: dict[int, Floats] = {}
-    for start in range(0, len(ids), AT_ONCE):
-        some = json.dumps([int(number) for number in ids[start : start + AT_ONCE]])
-        for line in collections.ask(name, f"id in {some}", ["id", "vector"]):
-            found[int(line["id"])] = np.array(line["vector"], dtype=np.float32)
-    return found
+    lines = collections.ask_rows(name, ids, ["id", "vector"])
+    return {int(line["id"]): np.array(line["vector"], dtype=np.float32) for line in lines}
 
 
 def search(

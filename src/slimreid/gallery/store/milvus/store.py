@@ -5,19 +5,22 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 
 from slimreid.errors import DataError
 from slimreid.gallery.errors import GalleryDamagedError, GalleryError
-from slimreid.gallery.store.contract import GENERATION
+from slimreid.gallery.store.contract import EVERYTHING, GENERATION
 from slimreid.gallery.store.milvus import searching
 from slimreid.gallery.store.milvus.collections import AT_ONCE, Collections
-from slimreid.gallery.store.milvus.lines import FIELDS, condition, to_row
+from slimreid.gallery.store.milvus.lines import condition
 from slimreid.gallery.store.milvus.writing import Writer
 from slimreid.gallery.store.rows import (
+    COLUMNS,
+    LOG_COLUMNS,
     Change,
     Filter,
     Floats,
@@ -26,12 +29,16 @@ from slimreid.gallery.store.rows import (
     LogEntry,
     ModelInfo,
     Row,
+    check_features,
+    in_parts,
+    to_entry,
+    to_row,
     without_words,
 )
 from slimreid.inference.similarity import Prepared, Similarity
 
-ALL = Filter()
 SETTING = "setting:"
+_FIELDS, _LOG = COLUMNS.split(", "), LOG_COLUMNS.split(", ")
 BULK_AT_ONCE = 32_768
 """Rows that go by the bucket at once."""
 
@@ -111,33 +118,26 @@ class MilvusStore:
 
     def commit(self, change: Change) -> int:
         """Make a change; see `Store.commit`."""
-        dimension = self.model.dimension
-        for row in change.rows:
-            if row.feature.shape != (dimension,):
-                raise GalleryError(
-                    f"a feature is {row.feature.shape}, but those of the gallery ({dimension},)"
-                )
+        check_features(change.rows, self.model.dimension)
         return self._writer.commit(change)
 
     def note(self, operation: str, by: str, count: int, details: Mapping[str, object]) -> int:
         """Put a search into the log."""
         return self._writer.note(Change(operation, by, details), count)
 
-    def rows(self, which: Filter = ALL, limit: int | None = None, after: int = 0) -> list[Row]:
+    def rows(self, which: Filter = EVERYTHING, limit: int | None = None, after: int = 0) -> list[Row]:
         """Rows that are meant, by ascending id; Milvus gives them in no order, so range by range."""
         name, where, found = self._rows_name(), self._condition(which), list[Row]()
         if which.ids is not None or which.hashes is not None:  # a few rows, wherever they are
-            lines = self._collections.ask(name, f"id > {after} and {where}", FIELDS)
-            return sorted((to_row(line) for line in lines), key=lambda row: row.id)[:limit]
+            return _sorted_rows(self._collections.ask(name, f"id > {after} and {where}", _FIELDS))[:limit]
         end = int(self._writer.state()["next_row"])
         while after + 1 < end and (limit is None or len(found) < limit):
             part = f"id > {after} and id <= {after + AT_ONCE} and {where}"
-            lines = self._collections.ask(name, part, FIELDS)
-            found += sorted((to_row(line) for line in lines), key=lambda row: row.id)
+            found += _sorted_rows(self._collections.ask(name, part, _FIELDS))
             after += AT_ONCE
         return found[:limit]
 
-    def count(self, which: Filter = ALL) -> int:
+    def count(self, which: Filter = EVERYTHING) -> int:
         """How many rows are meant."""
         return self._collections.count(self._rows_name(), self._condition(which))
 
@@ -156,24 +156,21 @@ class MilvusStore:
 
     def thumbnails(self, ids: Sequence[int]) -> dict[int, bytes]:
         """Thumbnails of those rows that have one."""
-        where = self._condition(Filter(ids=ids, removed=None))
-        lines = self._collections.ask(self._rows_name(), where, ["id", "thumbnail"])
+        lines = self._collections.ask_rows(self._rows_name(), ids, ["id", "thumbnail"])
         return {int(line["id"]): base64.b64decode(line["thumbnail"]) for line in lines if line["thumbnail"]}
 
     def search(
-        self, query: Prepared, k: int, which: Filter = ALL, similarity: Similarity | None = None
+        self, query: Prepared, k: int, which: Filter = EVERYTHING, similarity: Similarity | None = None
     ) -> list[Found]:
         """For each query the k rows with the highest scores."""
-        model = self.model
-        state = self._writer.state()
         return searching.search(
             self._collections,
             self._rows_name(),
             query,
             k,
             lambda seen: self._condition(which) + f' and modalities_key == "{seen}"',
-            json.loads(state["modalities"]),
-            similarity or model.similarity,
+            json.loads(self._writer.state()["modalities"]),
+            similarity or self.model.similarity,
         )
 
     def log(self, limit: int | None = None, undoable: bool | None = None) -> list[LogEntry]:
@@ -182,8 +179,9 @@ class MilvusStore:
         last = int(self._writer.state()["next_entry"])
         where = " and undoable == true and undone_by == 0" if undoable else ""
         while last > 0 and (limit is None or len(found) < limit):
-            lines = self._collections.ask("log", f"id < {last} and id >= {last - AT_ONCE}{where}", ["*"])
-            found += sorted((_entry(line) for line in lines), key=lambda entry: -entry.id)
+            lines = self._collections.ask("log", f"id < {last} and id >= {last - AT_ONCE}{where}", _LOG)
+            entries = [to_entry([line[name] for name in _LOG]) for line in lines]
+            found += sorted(entries, key=lambda entry: -entry.id)
             last -= AT_ONCE
         return found[:limit]
 
@@ -229,12 +227,9 @@ class MilvusStore:
         with self._writer.turn():
             self._collections.create_rows(generation, model.dimension)
             self._writer.set_state(**{f"model:{generation}": model.to_json()})
-            numbers = json.dumps([int(number) for number in features])
-            lines = self._collections.ask(self._rows_name(), f"id in {numbers}", ["*"])
-            self._collections.put(
-                f"rows_{generation}",
-                [{**line, "vector": features[int(line["id"])].tolist()} for line in lines],
-            )
+            lines = self._collections.ask_rows(self._rows_name(), features, ["*"])
+            new = [{**line, "vector": features[int(line["id"])].tolist()} for line in lines]
+            self._collections.put(f"rows_{generation}", new)
 
     def staged(self, generation: int) -> tuple[ModelInfo | None, Ints]:
         """The model of a generation, and the rows that have features in it."""
@@ -257,12 +252,10 @@ class MilvusStore:
 
     def check(self) -> list[str]:
         """What is wrong with the features; the server looks after its files."""
-        rows, faults = self.rows(), list[str]()
-        for start in range(0, len(rows), AT_ONCE):
-            features = self.features([row.id for row in rows[start : start + AT_ONCE]])
-            for row, feature in zip(rows[start : start + AT_ONCE], features, strict=True):
-                if not np.isfinite(feature).all():
-                    faults.append(f"the feature of row {row.id} is not a number")
+        faults: list[str] = []
+        for ids in in_parts([row.id for row in self.rows()], AT_ONCE):
+            broken = np.flatnonzero(~np.isfinite(self.features(ids)).all(axis=1))
+            faults += [f"the feature of row {ids[number]} is not a number" for number in broken.tolist()]
         return faults
 
     def close(self) -> None:
@@ -270,14 +263,5 @@ class MilvusStore:
         self._collections.close()
 
 
-def _entry(line: Mapping[str, object]) -> LogEntry:
-    return LogEntry(
-        int(str(line["id"])),
-        float(str(line["time"])),
-        str(line["by"]),
-        str(line["operation"]),
-        int(str(line["count"])),
-        json.loads(str(line["details"])),
-        bool(line["undoable"]),
-        int(str(line["undone_by"])) or None,
-    )
+def _sorted_rows(lines: Iterable[Mapping[str, Any]]) -> list[Row]:
+    return sorted((to_row([line[name] for name in _FIELDS]) for line in lines), key=lambda row: row.id)

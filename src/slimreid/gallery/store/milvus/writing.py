@@ -15,7 +15,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -23,8 +23,8 @@ from typing import Any
 from slimreid.gallery.errors import GalleryBusyError, GalleryError
 from slimreid.gallery.store.contract import GENERATION
 from slimreid.gallery.store.milvus.collections import AT_ONCE, LONGEST, Collections
-from slimreid.gallery.store.milvus.lines import state_fields, to_line
-from slimreid.gallery.store.rows import Change, RowState
+from slimreid.gallery.store.milvus.lines import plain_state, state_fields, to_line, to_state
+from slimreid.gallery.store.rows import LOG_COLUMNS, Change, RowState, in_parts
 
 WAIT = 10.0
 """Seconds that a writer waits for another one."""
@@ -34,7 +34,8 @@ SETTLE = 0.02
 """Seconds after which two writers that came at once see who was last."""
 KEPT = 50
 """Items of a list in the log that are kept where it is too long."""
-_LOG = ("id", "time", "by", "operation", "count", "details", "undoable", "undone_by", "settings_before")
+_LOG = (*LOG_COLUMNS.split(", "), "settings_before")
+_STATE = ("identity", "sample_group", "removed")
 
 
 class Writer:
@@ -46,10 +47,8 @@ class Writer:
 
     def state(self) -> dict[str, str]:
         """Everything in the state."""
-        return {
-            line["key"]: line["value"]
-            for line in self.collections.ask("state", 'key != ""', ["key", "value"])
-        }
+        lines = self.collections.ask("state", 'key != ""', ["key", "value"])
+        return {line["key"]: line["value"] for line in lines}
 
     def set_state(self, **values: str | None) -> None:
         """Write entries of the state; None = take it away."""
@@ -100,9 +99,8 @@ class Writer:
         if change.undoes is not None:
             self.open_entry(change.undoes)
         generation = int(state[f"setting:{GENERATION}"])
-        before = self._states(generation, list(change.states))
-        missing = set(change.states) - set(before)
-        if missing:
+        before = self._states(generation, change.states)
+        if missing := set(change.states) - set(before):
             raise GalleryError(f"{self.collections.place}: there is no row {min(missing)}")
         new = dict(enumerate(change.rows, start=first))
         lines = [to_line(number, row) for number, row in new.items()]
@@ -167,46 +165,31 @@ class Writer:
 
     def touched(self, condition: str) -> dict[int, RowState]:
         """What rows were before; the first state of each."""
-        fields = ("row", "part", "identity", "sample_group", "removed")
-        lines = sorted(self.collections.ask("touched", condition, fields), key=lambda line: -line["part"])
-        return {
-            int(line["row"]): RowState(line["identity"], line["sample_group"], bool(line["removed"]))
-            for line in lines
-        }
+        lines = self.collections.ask("touched", condition, ("row", "part", *_STATE))
+        return {int(line["row"]): to_state(line) for line in sorted(lines, key=lambda line: -line["part"])}
 
-    def _states(self, generation: int, ids: Sequence[int]) -> dict[int, RowState]:
-        found: dict[int, RowState] = {}
-        for start in range(0, len(ids), AT_ONCE):
-            some = json.dumps([int(number) for number in ids[start : start + AT_ONCE]])
-            fields = ("id", "identity", "sample_group", "removed")
-            for line in self.collections.ask(f"rows_{generation}", f"id in {some}", fields):
-                found[int(line["id"])] = RowState(
-                    line["identity"], line["sample_group"], bool(line["removed"])
-                )
-        return found
+    def _states(self, generation: int, ids: Iterable[int]) -> dict[int, RowState]:
+        lines = self.collections.ask_rows(f"rows_{generation}", ids, ("id", *_STATE))
+        return {int(line["id"]): to_state(line) for line in lines}
 
     def write_states(self, generation: int, states: Mapping[int, RowState]) -> None:
         """Give rows other states; the other fields are read and written back, as Milvus wants whole lines."""
-        ids = sorted(states)
-        for start in range(0, len(ids), AT_ONCE):
-            some = json.dumps(ids[start : start + AT_ONCE])
-            lines = self.collections.ask(f"rows_{generation}", f"id in {some}", ["*"])
-            self.collections.put(
-                f"rows_{generation}", [{**line, **state_fields(states[int(line["id"])])} for line in lines]
-            )
+        name = f"rows_{generation}"
+        for part in in_parts(sorted(states), AT_ONCE):
+            lines = self.collections.ask_rows(name, part, ["*"])
+            self.collections.put(name, [{**line, **state_fields(states[int(line["id"])])} for line in lines])
 
     def _follow(self, old: int, new: int) -> None:
         """Bring the rows of a generation that is switched to up to date; every live row must be there."""
         live = {int(n["id"]) for n in self.collections.ask(f"rows_{old}", "removed == false", ["id"])}
-        states = self._states(old, sorted(live))
-        there = self._states(new, sorted(live))
+        states, there = self._states(old, live), self._states(new, live)
         if without := live - set(there):
             raise GalleryError(f"{self.collections.place}: row {min(without)} has no feature of that model")
         self.write_states(new, {row: state for row, state in states.items() if there[row] != state})
 
     def _write_log(self, change: Change, entry: int, count: int, settings: Mapping[str, str | None]) -> None:
         if change.continues is not None:
-            (line,) = self.collections.ask("log", f"id == {entry}", _LOG)
+            line = self._entry(entry)
             kept = {**settings, **json.loads(line["settings_before"] or "{}")}
             self.put_log({**line, "count": line["count"] + count, "settings_before": json.dumps(kept)})
             return
@@ -226,13 +209,16 @@ class Writer:
         if change.undoes is not None:
             self._mark_undone(change.undoes, entry)
 
+    def _entry(self, entry: int) -> dict[str, Any]:
+        (line,) = self.collections.ask("log", f"id == {entry}", _LOG)
+        return line
+
     def put_log(self, line: dict[str, Any]) -> None:
         """Write one line of the log."""
         self.collections.put("log", [line])
 
     def _mark_undone(self, entry: int, by: int) -> None:
-        (line,) = self.collections.ask("log", f"id == {entry}", _LOG)
-        self.put_log({**line, "undone_by": by})
+        self.put_log({**self._entry(entry), "undone_by": by})
 
     def note(self, change: Change, count: int) -> int:
         """Put something that changes nothing into the log; its entry."""
@@ -240,8 +226,7 @@ class Writer:
             entry = int(state["next_entry"])
             self.set_state(next_entry=str(entry + 1))
             self._write_log(change, entry, count, {})
-            (line,) = self.collections.ask("log", f"id == {entry}", _LOG)
-            self.put_log({**line, "undoable": False})
+            self.put_log({**self._entry(entry), "undoable": False})
         return entry
 
     def open_entry(self, entry: int) -> dict[str, Any]:
@@ -264,16 +249,9 @@ def _bulk_names(generation: int) -> tuple[str, ...]:
 
 def _touched_lines(entry: int, part: int, before: Mapping[int, RowState]) -> list[dict[str, Any]]:
     """What rows were before; of a row that one entry changes twice, what it was at first counts."""
+    common = {"entry": entry, "part": part}
     return [
-        {
-            "key": f"{entry}:{part}:{row}",
-            "entry": entry,
-            "part": part,
-            "row": row,
-            "identity": state.identity,
-            "sample_group": state.group,
-            "removed": state.removed,
-        }
+        {"key": f"{entry}:{part}:{row}", **common, "row": row, **plain_state(state)}
         for row, state in before.items()
     ]
 

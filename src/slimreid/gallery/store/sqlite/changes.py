@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 from slimreid.gallery.errors import GalleryError
 from slimreid.gallery.store.contract import GENERATION
-from slimreid.gallery.store.rows import Change, RowState
-from slimreid.gallery.store.sqlite.statements import feature_key, insert_values, to_blob
+from slimreid.gallery.store.rows import Change, RowState, to_columns
+from slimreid.gallery.store.sqlite.statements import feature_key, to_blob
 
 
 def version(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -78,15 +78,15 @@ def _insert(connection: sqlite3.Connection, change: Change, entry: int, revision
     (last,) = connection.execute(
         "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'rows'), 0)"
     ).fetchone()
-    (text,) = connection.execute("SELECT value FROM settings WHERE name = ?", (GENERATION,)).fetchone()
+    generation = _generation(connection)
     numbered = list(enumerate(change.rows, start=last + 1))
     connection.executemany(
         "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [insert_values(number, row, revision) for number, row in numbered],
+        [(*to_columns(number, row).values(), revision) for number, row in numbered],
     )
     connection.executemany(
         "INSERT INTO features VALUES (?, ?, ?)",
-        [(feature_key(int(text), number), *to_blob(row.feature)) for number, row in numbered],
+        [(feature_key(generation, number), *to_blob(row.feature)) for number, row in numbered],
     )
     connection.executemany(
         "INSERT INTO thumbnails VALUES (?, ?)",
@@ -129,11 +129,15 @@ def _set_settings(connection: sqlite3.Connection, settings: Mapping[str, str | N
     connection.execute("UPDATE log SET settings_before = ? WHERE id = ?", (before, entry))
 
 
+def _generation(connection: sqlite3.Connection) -> int:
+    """The generation in use."""
+    return int(connection.execute("SELECT value FROM settings WHERE name = ?", (GENERATION,)).fetchone()[0])
+
+
 def _check_generation(connection: sqlite3.Connection, place: str) -> None:
     """Raise `GalleryError` where a row has no feature in the generation in use."""
-    lines = connection.execute("SELECT value FROM settings WHERE name = ?", (GENERATION,)).fetchone()
     sql = "SELECT id FROM rows WHERE NOT removed AND id | ? NOT IN (SELECT key FROM features) LIMIT 1"
-    without = connection.execute(sql, (feature_key(int(lines[0]), 0),)).fetchone()
+    without = connection.execute(sql, (feature_key(_generation(connection), 0),)).fetchone()
     if without is not None:
         raise GalleryError(f"{place}: row {without[0]} has no feature of that model; embed it first")
 

@@ -18,6 +18,7 @@ from slimreid.gallery.store.sqlite.indexing import IndexReader
 from slimreid.gallery.store.sqlite.statements import feature_key
 
 PENDING = "forgetting"
+"""Setting: the file still has to be written anew."""
 
 
 def erase(connection: sqlite3.Connection, ids: list[int], by: str) -> int:
@@ -26,17 +27,14 @@ def erase(connection: sqlite3.Connection, ids: list[int], by: str) -> int:
     connection.execute("DELETE FROM gone")
     connection.executemany("INSERT OR IGNORE INTO gone VALUES (?)", [(number,) for number in ids])
     words = _words(connection)
-    generations = [number for (number,) in connection.execute("SELECT generation FROM models")]
-    for generation in generations:
-        connection.execute(
-            f"DELETE FROM features WHERE key IN (SELECT row | {feature_key(generation, 0)} FROM gone)"
-        )
+    for (generation,) in connection.execute("SELECT generation FROM models").fetchall():
+        keys = f"SELECT row | {feature_key(generation, 0)} FROM gone"
+        connection.execute(f"DELETE FROM features WHERE key IN ({keys})")
     connection.execute("DELETE FROM touched WHERE row IN (SELECT row FROM gone)")
     deleted = connection.execute("DELETE FROM rows WHERE id IN (SELECT row FROM gone)").rowcount
     connection.execute("DELETE FROM gone")
-    used = {name for (name,) in connection.execute("SELECT DISTINCT identity FROM rows")}
-    used |= {name for (name,) in connection.execute("SELECT DISTINCT identity FROM touched")}
-    _redact(connection, words - used)
+    names = connection.execute("SELECT identity FROM rows UNION SELECT identity FROM touched")
+    _redact(connection, words - {name for (name,) in names})
     connection.execute("UPDATE counters SET value = value + 1 WHERE name = 'epoch'")
     connection.execute("INSERT OR REPLACE INTO settings VALUES (?, '1')", (PENDING,))
     new_revision(connection)
@@ -61,11 +59,6 @@ def _redact(connection: sqlite3.Connection, words: set[str]) -> None:
         if clean != plain:
             text = json.dumps(clean, ensure_ascii=False)
             connection.execute("UPDATE log SET details = ? WHERE id = ?", (text, number))
-
-
-def is_pending(connection: sqlite3.Connection) -> bool:
-    """Whether the file still has to be written anew."""
-    return connection.execute("SELECT 1 FROM settings WHERE name = ?", (PENDING,)).fetchone() is not None
 
 
 def finish(connection: sqlite3.Connection, index: IndexReader) -> None:

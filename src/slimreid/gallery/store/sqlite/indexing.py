@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 from slimreid.gallery.index.columns import Columns
 from slimreid.gallery.index.memory import MemoryIndex
 from slimreid.gallery.index.sidecar import Arrays, Key, Sidecar
-from slimreid.gallery.store.rows import Floats, Ints, ModelInfo
+from slimreid.gallery.store.rows import Floats, Ints, ModelInfo, split_modalities
 from slimreid.gallery.store.sqlite.changes import version
-from slimreid.gallery.store.sqlite.statements import SHIFT, feature_key, from_blobs, split_modalities
+from slimreid.gallery.store.sqlite.statements import ROW_MASK, feature_key, from_blobs
 
 _AT_ONCE = 8192
 """Lines taken from the database at once."""
@@ -40,13 +41,9 @@ class IndexReader:
         if not follows:
             self._columns = Columns()
         self._update_columns(self._seen[1] if follows and self._seen else -1)
-        sidecar = Sidecar(self._folder, model.similarity, model.dimension)
-        (token,) = self._connection.execute(
-            "SELECT token FROM revisions WHERE id = ?", (revision,)
-        ).fetchone()
-        arrays = sidecar.load(
-            Key(epoch, generation, revision, token),
-            self._is_known,
+        arrays = Sidecar(self._folder, model.similarity, model.dimension).load(
+            Key(epoch, generation, revision, self._token(revision)),
+            lambda number, token: self._token(number) == token,
             lambda after: self._features(model, generation, after),
         )
         self._index = MemoryIndex(model.similarity, _without_unknown(arrays, self._columns), self._columns)
@@ -62,9 +59,10 @@ class IndexReader:
         while lines := found.fetchmany(_AT_ONCE):  # all at once would take as much memory as the features
             self._columns.put(lines)
 
-    def _is_known(self, revision: int, token: int) -> bool:
+    def _token(self, revision: int) -> int:
+        """The token of a revision; -1 for one that is not there."""
         line = self._connection.execute("SELECT token FROM revisions WHERE id = ?", (revision,)).fetchone()
-        return line is not None and line[0] == token
+        return -1 if line is None else int(line[0])
 
     def _features(
         self, model: ModelInfo, generation: int, after: int
@@ -75,13 +73,12 @@ class IndexReader:
             "SELECT key, checksum, vector, modalities FROM features JOIN rows ON id = key & ? "
             "WHERE key > ? AND key < ? ORDER BY key LIMIT ?"
         )
-        mask = (1 << SHIFT) - 1
         while True:
             begin = feature_key(generation, after)
-            lines = self._connection.execute(sql, (mask, begin, end, _AT_ONCE)).fetchall()
+            lines = self._connection.execute(sql, (ROW_MASK, begin, end, _AT_ONCE)).fetchall()
             if not lines:
                 return
-            ids = np.array([line[0] & mask for line in lines], dtype=np.int64)
+            ids = np.array([line[0] & ROW_MASK for line in lines], dtype=np.int64)
             seen = {text: [m in split_modalities(text) for m in model.modalities] for *_, text in lines}
             present = np.array([seen[line[3]] for line in lines], dtype=np.bool_)
             yield ids, from_blobs([line[:3] for line in lines], model.dimension, self._place), present
@@ -90,7 +87,7 @@ class IndexReader:
     def erase(self) -> None:
         """Remove the sidecar, and what is in memory."""
         self._seen = self._index = None
-        Sidecar.erase_folder(self._folder)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _without_unknown(arrays: Arrays, columns: Columns) -> Arrays:

@@ -1,28 +1,20 @@
-"""SQL for rows: conditions, and rows as Python sees them."""
+"""SQL for rows: conditions, and features as bytes."""
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from slimreid.gallery.errors import GalleryDamagedError
-from slimreid.gallery.store.rows import (
-    Filter,
-    Floats,
-    LogEntry,
-    NewRow,
-    Row,
-    files_from_json,
-    files_to_json,
-)
+from slimreid.gallery.store.rows import Filter, Floats
 
-COLUMNS = "id, identity, sample_group, modalities, camera, time, files, hash, quality, reasons, removed"
 SHIFT = 40
 """Bits of a row's number in `features.key`."""
+ROW_MASK = (1 << SHIFT) - 1
 
 
 def condition(which: Filter) -> tuple[str, list[Any]]:
@@ -32,17 +24,12 @@ def condition(which: Filter) -> tuple[str, list[Any]]:
     """
     parts: list[str] = []
     values: list[Any] = []
-    lists: Mapping[str, Sequence[Any] | None] = {
-        "id": which.ids,
-        "identity": which.identities,
-        "sample_group": which.groups,
-        "camera": which.cameras,
-        "hash": which.hashes,
-    }
+    lists: dict[str, Sequence[Any]] = {**which.texts}
+    if which.ids is not None:
+        lists["id"] = [int(number) for number in which.ids]
     for name, given in lists.items():
-        if given is not None:
-            parts.append(f"{name} IN (SELECT value FROM json_each(?))")
-            values.append(json.dumps([x if isinstance(x, str) else int(x) for x in given]))
+        parts.append(f"{name} IN (SELECT value FROM json_each(?))")
+        values.append(json.dumps(list(given)))
     for sign, moment in ((">=", which.since), ("<", which.until)):
         if moment is not None:
             parts.append(f"time {sign} ?")
@@ -53,53 +40,6 @@ def condition(which: Filter) -> tuple[str, list[Any]]:
     if which.removed is not None:
         parts.append("removed" if which.removed else "NOT removed")
     return " AND ".join(parts) or "1", values
-
-
-def to_row(found: Sequence[Any]) -> Row:
-    """A line of `COLUMNS` as a row."""
-    number, identity, group, modalities, camera, time, files, digest, quality, reasons, removed = found
-    return Row(
-        number,
-        identity,
-        group,
-        split_modalities(modalities),
-        camera,
-        time,
-        files_from_json(files),
-        digest,
-        quality,
-        tuple(json.loads(reasons)),
-        bool(removed),
-    )
-
-
-def insert_values(number: int, row: NewRow, revision: int) -> tuple[Any, ...]:
-    """The values of a new line of `rows`."""
-    return (
-        number,
-        row.identity,
-        row.group,
-        "+".join(row.modalities),
-        row.camera,
-        row.time,
-        files_to_json(row.files),
-        row.hash,
-        row.quality,
-        json.dumps(list(row.reasons)),
-        0,
-        revision,
-    )
-
-
-def to_entry(found: Sequence[Any]) -> LogEntry:
-    """A line of the log."""
-    number, time, by, operation, count, details, undoable, undone_by = found
-    return LogEntry(number, time, by, operation, count, json.loads(details), bool(undoable), undone_by)
-
-
-def split_modalities(text: str) -> tuple[str, ...]:
-    """The names in `rgb+tir`."""
-    return tuple(text.split("+")) if text else ()
 
 
 def feature_key(generation: int, row: int) -> int:
@@ -117,9 +57,8 @@ def from_blobs(found: Sequence[tuple[int, int, bytes]], dimension: int, place: s
     """Features (n, D) of (key, checksum, bytes); raises `GalleryDamagedError` naming a bad row."""
     for key, checksum, content in found:
         if zlib.crc32(content) != checksum or len(content) != 4 * dimension:
-            row = key & ((1 << SHIFT) - 1)
             raise GalleryDamagedError(
-                f"{place}: the feature of row {row} is damaged; remove the row, or restore a copy"
+                f"{place}: the feature of row {key & ROW_MASK} is damaged; remove the row, or restore a copy"
             )
     joined = b"".join(content for _, _, content in found)
     return np.frombuffer(joined, dtype="<f4").reshape(len(found), dimension).astype(np.float32, copy=False)

@@ -7,12 +7,15 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from slimreid.gallery.errors import GalleryBusyError, GalleryDamagedError, GalleryError
-from slimreid.gallery.store.contract import GENERATION
+from slimreid.gallery.store.contract import EVERYTHING, GENERATION
 from slimreid.gallery.store.rows import (
+    COLUMNS,
+    LOG_COLUMNS,
     Change,
     Filter,
     Floats,
@@ -21,24 +24,18 @@ from slimreid.gallery.store.rows import (
     LogEntry,
     ModelInfo,
     Row,
+    check_features,
+    in_parts,
+    to_entry,
+    to_row,
 )
 from slimreid.gallery.store.sqlite import changes, forgetting
 from slimreid.gallery.store.sqlite.connection import connect, explained, transaction
 from slimreid.gallery.store.sqlite.indexing import IndexReader
 from slimreid.gallery.store.sqlite.schema import RESCUE, create_file, open_file
-from slimreid.gallery.store.sqlite.statements import (
-    COLUMNS,
-    SHIFT,
-    condition,
-    feature_key,
-    from_blobs,
-    to_blob,
-    to_entry,
-    to_row,
-)
+from slimreid.gallery.store.sqlite.statements import ROW_MASK, condition, feature_key, from_blobs, to_blob
 from slimreid.inference.similarity import Prepared, Similarity
 
-ALL = Filter()
 _AT_ONCE = 4096
 """Features read with one statement."""
 
@@ -59,7 +56,7 @@ class SqliteStore:
         self._index = IndexReader(self._connection, path.with_name(path.name + ".index"), self.place)
         # Another process may be reading: then the next who opens it finishes the work.
         with suppress(GalleryBusyError), self._lock, explained(self.place):
-            if forgetting.is_pending(self._connection):
+            if forgetting.PENDING in self.settings():
                 forgetting.finish(self._connection, self._index)
 
     @classmethod
@@ -93,17 +90,15 @@ class SqliteStore:
 
     def settings(self) -> Mapping[str, str]:
         """Settings of the gallery."""
+        return dict(self._ask("SELECT name, value FROM settings"))
+
+    def _ask(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         with self._lock, explained(self.place):
-            return dict(self._connection.execute("SELECT name, value FROM settings"))
+            return self._connection.execute(sql, values).fetchall()
 
     def commit(self, change: Change) -> int:
         """Make a change; see `Store.commit`."""
-        dimension = self.model.dimension
-        for row in change.rows:
-            if row.feature.shape != (dimension,):
-                raise GalleryError(
-                    f"a feature is {row.feature.shape}, but those of the gallery ({dimension},)"
-                )
+        check_features(change.rows, self.model.dimension)
         with self._lock, explained(self.place), transaction(self._connection):
             return changes.apply_change(self._connection, change, self.place)
 
@@ -115,57 +110,48 @@ class SqliteStore:
                 self._notes = connect(self.path, durable=False)
             return changes.write_entry(self._notes, Change(operation, by, details), count, undoable=False)
 
-    def rows(self, which: Filter = ALL, limit: int | None = None, after: int = 0) -> list[Row]:
+    def rows(self, which: Filter = EVERYTHING, limit: int | None = None, after: int = 0) -> list[Row]:
         """Rows that are meant, by ascending id."""
         where, values = condition(which)
         sql = f"SELECT {COLUMNS} FROM rows WHERE {where} AND id > ? ORDER BY id LIMIT ?"
-        with self._lock, explained(self.place):
-            found = self._connection.execute(sql, [*values, after, -1 if limit is None else limit])
-            return [to_row(line) for line in found]
+        return [to_row(line) for line in self._ask(sql, [*values, after, -1 if limit is None else limit])]
 
-    def count(self, which: Filter = ALL) -> int:
+    def count(self, which: Filter = EVERYTHING) -> int:
         """How many rows are meant."""
         where, values = condition(which)
-        with self._lock, explained(self.place):
-            (number,) = self._connection.execute(
-                f"SELECT count(*) FROM rows WHERE {where}", values
-            ).fetchone()
-            return int(number)
+        return int(self._ask(f"SELECT count(*) FROM rows WHERE {where}", values)[0][0])
 
     def identities(self) -> dict[str, int]:
         """Identity -> its rows, by name."""
         sql = "SELECT identity, count(*) FROM rows WHERE NOT removed GROUP BY identity ORDER BY identity"
-        with self._lock, explained(self.place):
-            return dict(self._connection.execute(sql))
+        return dict(self._ask(sql))
 
     def features(self, ids: Sequence[int], generation: int | None = None) -> Floats:
         """Features (n, D) of rows."""
         generation = generation or self.generation
         model, _ = self.staged(generation)
         dimension = self.model.dimension if model is None else model.dimension
-        found: dict[int, tuple[int, int, bytes]] = {}
+        sql, found = "SELECT key, checksum, vector FROM features WHERE key = ?", []
         with self._lock, explained(self.place):
             for row in ids:
-                line = self._connection.execute(
-                    "SELECT key, checksum, vector FROM features WHERE key = ?",
-                    (feature_key(generation, row),),
-                ).fetchone()
+                line = self._connection.execute(sql, (feature_key(generation, row),)).fetchone()
                 if line is None:
                     raise GalleryError(f"{self.place}: row {row} has no feature; is it still in the gallery?")
-                found[row] = line
-        return from_blobs([found[row] for row in ids], dimension, self.place)
+                found.append(line)
+        return from_blobs(found, dimension, self.place)
 
     def thumbnails(self, ids: Sequence[int]) -> dict[int, bytes]:
         """Thumbnails of those rows that have one."""
         where, values = condition(Filter(ids=ids, removed=None))
-        with self._lock, explained(self.place):
-            sql = f"SELECT row, jpeg FROM thumbnails WHERE row IN (SELECT id FROM rows WHERE {where})"
-            return dict(self._connection.execute(sql, values))
+        sql = f"SELECT row, jpeg FROM thumbnails WHERE row IN (SELECT id FROM rows WHERE {where})"
+        return dict(self._ask(sql, values))
 
     def search(
-        self, query: Prepared, k: int, which: Filter = ALL, similarity: Similarity | None = None
+        self, query: Prepared, k: int, which: Filter = EVERYTHING, similarity: Similarity | None = None
     ) -> list[Found]:
         """For each query the k rows with the highest scores."""
+        if which.hashes is not None:  # the index knows no hashes
+            which = Filter(ids=[row.id for row in self.rows(which)], removed=None)
         with self._lock, explained(self.place):
             index = self._index.current(self.model, self.generation)
         return index.search(query, k, which, similarity)
@@ -173,12 +159,8 @@ class SqliteStore:
     def log(self, limit: int | None = None, undoable: bool | None = None) -> list[LogEntry]:
         """Entries of the log, newest first."""
         where = "undoable AND undone_by IS NULL" if undoable else "1"
-        columns = "id, time, by, operation, count, details, undoable, undone_by"
-        sql = f"SELECT {columns} FROM log WHERE {where} ORDER BY id DESC LIMIT ?"
-        with self._lock, explained(self.place):
-            return [
-                to_entry(line) for line in self._connection.execute(sql, (-1 if limit is None else limit,))
-            ]
+        sql = f"SELECT {LOG_COLUMNS} FROM log WHERE {where} ORDER BY id DESC LIMIT ?"
+        return [to_entry(line) for line in self._ask(sql, (-1 if limit is None else limit,))]
 
     def before(self, entry: int) -> Change:
         """The change that undoes an entry."""
@@ -211,15 +193,14 @@ class SqliteStore:
     def staged(self, generation: int) -> tuple[ModelInfo | None, Ints]:
         """The model of a generation, and the rows that have features in it."""
         bounds = feature_key(generation, 0), feature_key(generation + 1, 0)
-        with self._lock, explained(self.place):
-            line = self._connection.execute(
-                "SELECT info FROM models WHERE generation = ?", (generation,)
-            ).fetchone()
-            if line is None:
+        with self._lock:
+            models = self._ask("SELECT info FROM models WHERE generation = ?", (generation,))
+            if not models:
                 return None, np.zeros(0, dtype=np.int64)
-            keys = self._connection.execute("SELECT key FROM features WHERE key >= ? AND key < ?", bounds)
-            rows = np.array([key & ((1 << SHIFT) - 1) for (key,) in keys], dtype=np.int64)
-        return ModelInfo.from_json(line[0]), rows
+            keys = self._ask("SELECT key FROM features WHERE key >= ? AND key < ?", bounds)
+        return ModelInfo.from_json(models[0][0]), np.array(
+            [key & ROW_MASK for (key,) in keys], dtype=np.int64
+        )
 
     def unstage(self, generation: int) -> None:
         """Throw away a generation that is not in use."""
@@ -232,17 +213,11 @@ class SqliteStore:
 
     def check(self) -> list[str]:
         """What is wrong with the file, every page and feature read."""
-        with self._lock, explained(self.place):
-            faults = [
-                line[0] for line in self._connection.execute("PRAGMA integrity_check") if line[0] != "ok"
-            ]
-            faults += [
-                f"broken reference: {line}" for line in self._connection.execute("PRAGMA foreign_key_check")
-            ]
-        ids = [row.id for row in self.rows()]
-        for start in range(0, len(ids), _AT_ONCE):
+        faults = [text for (text,) in self._ask("PRAGMA integrity_check") if text != "ok"]
+        faults += [f"broken reference: {line}" for line in self._ask("PRAGMA foreign_key_check")]
+        for ids in in_parts([row.id for row in self.rows()], _AT_ONCE):
             try:
-                self.features(ids[start : start + _AT_ONCE])
+                self.features(ids)
             except GalleryError as error:
                 faults.append(str(error))
         return faults
