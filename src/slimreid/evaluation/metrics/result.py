@@ -24,9 +24,7 @@ Ints = NDArray[np.int64]
 _DRAWS_AT_ONCE = 2**22
 
 
-def expected_average_precision(
-    matches: NDArray[np.int64], candidates: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def expected_average_precision(matches: Ints, candidates: Ints) -> Floats:
     """Mean average precision over all orders of N candidates with R ≥ 1 right ones, elementwise.
 
     Rank k is right with probability R/N, and then each of the k − 1 before it with (R−1)/(N−1). Summing
@@ -36,7 +34,7 @@ def expected_average_precision(
     R = np.asarray(matches, dtype=np.float64)
     harmonic = digamma(N + 1) + np.euler_gamma
     share = (R - 1) / np.maximum(N - 1, 1)
-    value: NDArray[np.float64] = (harmonic + (N - harmonic) * share) / N
+    value: Floats = (harmonic + (N - harmonic) * share) / N
     return value
 
 
@@ -245,8 +243,8 @@ def paired_bootstrap(
             "evaluate both under the same protocol against the same gallery"
         )
     precisions = [first.average_precision, second.average_precision]
-    means = _resampled_means(first, precisions, samples, level, seed)
-    difference = means[1] - means[0]
+    before, after = _resampled_means(first, precisions, samples, level, seed)
+    difference = after - before
     low, high = _percentiles(difference, level)
     positive = float((difference > 0).mean() + (difference == 0).mean() / 2)
     return PairedDifference(second.map - first.map, low, high, level, samples, positive)
