@@ -52,9 +52,9 @@ class Side:
     def from_dict(cls, values: Mapping[str, Any]) -> Side:
         """The side that `to_dict` described."""
         rows, columns = np.array(values["row"], dtype=np.int64), values["images"].items()
-        names = (np.array(values[key], dtype=np.str_) for key in ("identity", "camera"))
+        identities, cameras = (np.array(values[key], dtype=np.str_) for key in ("identity", "camera"))
         images = [{m: paths[i] for m, paths in columns if paths[i] is not None} for i in range(len(rows))]
-        return cls(rows, *names, tuple(images))
+        return cls(rows, identities, cameras, tuple(images))
 
 
 def select_part(data: ModelData, part: Part) -> tuple[ModelData, NDArray[np.int64]]:

@@ -168,11 +168,11 @@ def roc_to_dict(roc: RocCurve) -> dict[str, Any]:
 
 def roc_from_dict(values: Mapping[str, Any]) -> RocCurve:
     """The curve that `roc_to_dict` described."""
-    floats = {name: np.array(values[name], np.float64) for name in ("false_rate", "true_rate", "edges")}
-    bars = {name: np.array(values[name], np.int64) for name in ("true", "false")}
-    pairs = {name: int(values[name]) for name in ("true_pairs", "false_pairs")}
-    thresholds = np.array([np.inf if value is None else value for value in values["thresholds"]])
-    return RocCurve(thresholds=thresholds, **floats, **bars, **pairs)
+    floats = ("false_rate", "true_rate", "edges")
+    given: dict[str, Any] = {name: np.array(values[name], dtype=np.float64) for name in floats}
+    given |= {name: np.array(values[name], dtype=np.int64) for name in ("true", "false")}
+    given |= {name: int(values[name]) for name in ("true_pairs", "false_pairs")}
+    return RocCurve(np.array([np.inf if value is None else value for value in values["thresholds"]]), **given)
 
 
 def pairs_from_dict(values: Mapping[str, Any]) -> CameraPairs:

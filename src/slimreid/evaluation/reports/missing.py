@@ -175,17 +175,11 @@ def mixed_gallery(
         gallery = _mixed(features, kind, similarity, search.gallery, rng)
         result = evaluate_scores(SimilarityScores(similarity, query, gallery), labels, max_rank=1)
         rows.append((result.map, result.rank(1), *_equal_shares(result, similarity, query, gallery)))
-    maps, rank1, share, chance = (np.array(column) for column in zip(*rows, strict=True))
+    mean_map, rank1, share, chance = np.mean(rows, axis=0).tolist()
     # A pair of subsets that share nothing has no order: what chance gives is all there is to be had.
     cells = np.where(np.isnan(matrix.map), matrix.chances, matrix.map)
-    return MixedGallery(
-        map=float(maps.mean()),
-        rank1=float(rank1.mean()),
-        uniform_map=float(np.nanmean(cells)),
-        equal_share=float(share.mean()),
-        equal_chance=float(chance.mean()),
-        maps=tuple(maps.tolist()),
-    )
+    maps = tuple(row[0] for row in rows)
+    return MixedGallery(mean_map, rank1, float(np.nanmean(cells)), share, chance, maps)
 
 
 def _mixed(

@@ -23,6 +23,8 @@ from slimreid.modalities import subset_name
 CSV_NAME = "evaluation.csv"
 MARKDOWN_NAME = "evaluation.md"
 RANKS = (1, 5, 10, 20)
+FIGURES = ("feature", "mAP", "95 %", "mINP", *(f"R-{k}" for k in RANKS))
+"""Columns of the table of retrieval."""
 
 _CONSTANT = ("model", "fingerprint", "epoch", "select_on", "dataset", "part", "origin", "protocol")
 _VARYING = ("feature", "ranking", "query", "gallery", "figure", "value")
@@ -90,8 +92,8 @@ def sheets(evaluation: Evaluation) -> list[Sheet]:
             result.append(_given_thresholds(kind, given, evaluation.modalities))
     for kind, scores in evaluation.features.items():
         pairs = scores.camera_pairs
-        sides = (list(map(str, names.tolist())) for names in (pairs.query_cameras, pairs.gallery_cameras))
-        result.append(_matrix(f"mAP per camera pair ({kind})", kind, *sides, pairs.map))
+        query, gallery = ([str(c) for c in side] for side in (pairs.query_cameras, pairs.gallery_cameras))
+        result.append(_matrix(f"mAP per camera pair ({kind})", kind, query, gallery, pairs.map))
     for kind, matrix in evaluation.missing.items():
         names = [subset_name(s, evaluation.modalities) for s in matrix.subsets]
         title = f"mAP with missing modalities ({kind}, {chance_text(matrix)})"
@@ -105,17 +107,16 @@ def sheets(evaluation: Evaluation) -> list[Sheet]:
 
 
 def _retrieval(evaluation: Evaluation) -> Sheet:
-    columns = ("feature", "mAP", "95 %", "mINP", *(f"R-{k}" for k in RANKS))
     rows = []
     for kind, scores in evaluation.features.items():
         rows.append(figures(kind, scores.result, scores.interval))
         if scores.reranked is not None:
             rows.append(figures("+ re-ranked", scores.reranked, None))
-    return Sheet("retrieval", columns, tuple(rows))
+    return Sheet("retrieval", FIGURES, tuple(rows))
 
 
 def figures(name: str, result: RetrievalResult, interval: Interval | None) -> tuple[str, ...]:
-    """A row of the table of retrieval: mAP, its interval, mINP and ranks, in points of 100."""
+    """A row of `FIGURES`, in points of 100."""
     bounds = NOTHING
     if interval is not None and not np.isnan(interval.low):
         bounds = f"{points(interval.low)}–{points(interval.high)}"

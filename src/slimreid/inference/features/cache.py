@@ -27,6 +27,7 @@ from slimreid.inference.features.data import Cameras, ModelData, camera_numbers,
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.model_card import checksum
 from slimreid.inference.similarity import Floats
+from slimreid.json_files import json_digest
 from slimreid.modalities import subset_name
 
 logger = logging.getLogger(__name__)
@@ -120,11 +121,8 @@ class FeatureCache:
 
     def write(self, subset: tuple[str, ...], stored: Stored) -> None:
         """Keep the features of a subset, in place of what was kept of it before."""
-        arrays: dict[str, NDArray[Any]] = {
-            _ROWS: stored.rows,
-            _PRESENT: stored.present.astype(np.uint8),
-            **stored.branches,
-        }
+        present = stored.present.astype(np.uint8)
+        arrays: dict[str, NDArray[Any]] = {_ROWS: stored.rows, _PRESENT: present, **stored.branches}
         header: dict[str, Any] = {
             "key": self.key,
             "subset": list(subset),
@@ -153,4 +151,4 @@ def evaluation_key(
     numbers = camera_numbers(loaded, data, cameras).camera
     features = features_key(loaded, data.manifest, config, numbers)
     labels = [[s.split, s.identity, s.camera, s.scene] for s in data.manifest.samples]
-    return hashlib.sha256(json.dumps([features, protocol, labels]).encode()).hexdigest()
+    return json_digest([features, protocol, labels])
