@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,12 +52,11 @@ def dataset_rows(
 
 def _spread_over_cameras(samples: Sequence[Sample], rng: np.random.Generator) -> list[Sample]:
     """Samples in an order in which the first ones come from different cameras."""
-    turn: dict[str, int] = defaultdict(int)
+    turn: Counter[str] = Counter()
     ranked = []
-    for i in rng.permutation(len(samples)):
-        camera = samples[i].camera
-        ranked.append((turn[camera], int(i)))
-        turn[camera] += 1
+    for i in rng.permutation(len(samples)).tolist():
+        ranked.append((turn[samples[i].camera], i))
+        turn[samples[i].camera] += 1
     return [samples[i] for _, i in sorted(ranked)]
 
 

@@ -64,16 +64,12 @@ def verification_section(runs: Runs) -> Section | None:
     if not found:
         return None
     names = ", ".join(found)
-    roc = plot(
-        roc_curves(found),
-        f"ROC curves of {names}; the operating points are in the table below",
-        "True match rate against false match rate; dots are the operating points of the table.",
-    )
-    histograms = plot(
-        score_histograms(found),
-        f"Histograms of the scores of true and of false pairs of {names}",
-        "Scores of true and false pairs: the less they overlap, the better one threshold works.",
-    )
+    told = f"ROC curves of {names}; the operating points are in the table below"
+    caption = "True match rate against false match rate; dots are the operating points of the table."
+    roc = plot(roc_curves(found), told, caption)
+    told = f"Histograms of the scores of true and of false pairs of {names}"
+    caption = "Scores of true and false pairs: the less they overlap, the better one threshold works."
+    histograms = plot(score_histograms(found), told, caption)
     values = {"roc": roc, "scores": histograms, "thresholds": thresholds_table(runs)}
     return section("verification", "Verification", "Verification", **values)
 

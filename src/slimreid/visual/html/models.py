@@ -128,20 +128,16 @@ def headline_table(runs: Runs, speeds: Speeds) -> Table:
     rows: list[list[str | Cell]] = []
     for run in runs:
         result, summary = run.scores.result, run.summary
-        rows.append(
-            [
-                f"⚠ {run.name}" if run.evaluation.select_on == "test" else run.name,
-                points(result.map),
-                interval_points(run.scores.interval),
-                _difference_cell(runs[0], run),
-                points(result.rank(1)),
-                points(result.minp),
-                points(result.chance_map),
-                f"{summary.parameters / 1e6:.2f} M",
-                f"{summary.gflops:.3f}",
-                f"{speeds[run.name]:,.0f}" if run.name in speeds else "–",
-            ]
-        )
+        name = f"⚠ {run.name}" if run.evaluation.select_on == "test" else run.name
+        found = None if run is runs[0] else difference(runs[0], run)
+        delta: str | Cell = "–"
+        if found is not None:
+            delta = Cell(signed_points(found.value), f"({signed_interval(found)})", strong=found.clear)
+        speed = f"{speeds[run.name]:,.0f}" if run.name in speeds else "–"
+        shares = (points(share) for share in (result.rank(1), result.minp, result.chance_map))
+        cost = (f"{summary.parameters / 1e6:.2f} M", f"{summary.gflops:.3f}", speed)
+        interval = interval_points(run.scores.interval)
+        rows.append([name, points(result.map), interval, delta, *shares, *cost])
     kept = [k for k in range(len(columns)) if (k != 3 or len(runs) > 1) and (speeds or k != 9)]
     caption = "mAP, rank-1 and mINP in points of 100; intervals by bootstrap over identities. "
     caption += "Random: mAP of a random ranking. GFLOPs: billions of multiply-adds per sample."
@@ -150,13 +146,6 @@ def headline_table(runs: Runs, speeds: Speeds) -> Table:
     if skipped := runs[0].scores.result.skipped_queries:
         caption += f" {skipped:,} queries without a right answer in the gallery are skipped."
     return Table([columns[k] for k in kept], [[row[k] for k in kept] for row in rows], caption)
-
-
-def _difference_cell(first: ReportRun, run: ReportRun) -> str | Cell:
-    found = None if run is first else difference(first, run)
-    if found is None:
-        return "–"
-    return Cell(signed_points(found.value), f"({signed_interval(found)})", strong=found.clear)
 
 
 def _cost_plot(runs: Runs) -> Plot:

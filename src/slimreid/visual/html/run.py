@@ -91,14 +91,6 @@ def gather_run(path: Path, name: str, data: Path | None = None) -> ReportRun:
     """
     loaded = load_trained(path, None)
     opened = open_data(loaded, data)
+    evaluation = fresh_evaluation(loaded, opened, missing=True)
     folder = RunFolder.of_model(loaded.path)
-    return ReportRun(
-        name=name,
-        path=path,
-        loaded=loaded,
-        data=opened,
-        evaluation=fresh_evaluation(loaded, opened, missing=True),
-        folder=folder,
-        metrics=folder.metrics(),
-        starts=folder.starts(),
-    )
+    return ReportRun(name, path, loaded, opened, evaluation, folder, folder.metrics(), folder.starts())
