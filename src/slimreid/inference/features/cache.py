@@ -27,7 +27,6 @@ from slimreid.inference.features.data import Cameras, ModelData, camera_numbers,
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.model_card import checksum
 from slimreid.inference.similarity import Floats
-from slimreid.json_files import json_digest
 from slimreid.modalities import subset_name
 
 logger = logging.getLogger(__name__)
@@ -151,4 +150,4 @@ def evaluation_key(
     numbers = camera_numbers(loaded, data, cameras).camera
     features = features_key(loaded, data.manifest, config, numbers)
     labels = [[s.split, s.identity, s.camera, s.scene] for s in data.manifest.samples]
-    return json_digest([features, protocol, labels])
+    return hashlib.sha256(json.dumps([features, protocol, labels]).encode()).hexdigest()
