@@ -29,9 +29,8 @@ import torch
 from torch import nn
 
 from slimreid.cli.console import console, table
-from slimreid.exporting.graphs import SubsetModel, export_graph
+from slimreid.exporting.graphs import SubsetModel, export_graph, read_graph, write_graphs
 from slimreid.exporting.quantise import quantise
-from slimreid.exporting.shared_weights import read_graph, write_graphs
 from slimreid.files import write_text
 from slimreid.inference.onnx_engine import session_options
 from slimreid.profiling.latency import median_ratios

@@ -19,7 +19,7 @@ from onnx import numpy_helper
 from torch import Tensor
 
 from slimreid.errors import ModelError
-from slimreid.exporting.shared_weights import read_graph, write_graphs
+from slimreid.exporting.graphs import read_graph, write_graphs
 from slimreid.files import file_digest, new_folder
 from slimreid.inference.exported_card import ExportedCard, read_exported, write_exported
 from slimreid.inference.model_card import CARD_NAME, INT8_CARD_NAME

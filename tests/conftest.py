@@ -84,7 +84,7 @@ def traced_once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Ite
 def ready_graphs(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exporting takes the graphs of `exported`: tracing is what takes the time."""
     from slimreid.exporting import export
-    from slimreid.exporting.shared_weights import read_graph
+    from slimreid.exporting.graphs import read_graph
     from slimreid.modalities import subset_name
 
     def ready(model, subset):

@@ -9,7 +9,8 @@ import platform
 import signal
 import subprocess
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -43,6 +44,18 @@ def choose_device(name: str | None = None) -> torch.device:
         reason = str(error).splitlines()[0].split(". ")[0]
         raise ConfigError(f"device '{name}' cannot be used ({reason}); use cpu, or leave it out") from None
     return device
+
+
+@contextmanager
+def torch_threads(number: int | None) -> Iterator[None]:
+    """Within the block torch computes on so many CPU threads; None = as many as before."""
+    before = torch.get_num_threads()
+    if number is not None:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def check_precision(precision: Precision, device: torch.device) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,6 +58,13 @@ def check_numbers(values: Any, name: str) -> dict[str, float]:
     if not isinstance(values, dict):
         raise ValueError(f"'{name}' is {shown(values)}")
     return check_object(values, dict.fromkeys(values, float))
+
+
+def json_digest(value: Any) -> str:
+    """SHA-256 over a JSON value, whatever the order of keys; the `checksum` of an object is left out."""
+    if isinstance(value, Mapping):
+        value = {name: item for name, item in value.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def shown(value: Any) -> str:

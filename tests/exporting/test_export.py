@@ -17,10 +17,10 @@ from slimreid.errors import ConfigError, DataError, ModelError
 from slimreid.exporting import check as checks
 from slimreid.exporting import export as exporting
 from slimreid.exporting.agreement import BATCHES, engine_runner, torch_runner
+from slimreid.exporting.graphs import read_graph
 from slimreid.exporting.int8_layers import MOST_ERROR, choose_layers, outlier_layers
 from slimreid.exporting.readme import readme
 from slimreid.exporting.samples import check_samples, draw_identities
-from slimreid.exporting.shared_weights import read_graph
 from slimreid.inference.exported_card import read_exported
 from slimreid.inference.onnx_engine import OnnxEngine
 from slimreid.serve.views import kept_patches

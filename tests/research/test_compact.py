@@ -10,8 +10,8 @@ from compact import SMALL_WEIGHTS_NAME, compact, compact_graph, round_weights
 
 from slimreid.errors import ModelError
 from slimreid.exporting.export import export
+from slimreid.exporting.graphs import WEIGHTS_NAME
 from slimreid.exporting.samples import noise_samples
-from slimreid.exporting.shared_weights import WEIGHTS_NAME
 from slimreid.inference.exported_card import read_exported
 from slimreid.inference.load import load_trained
 from slimreid.inference.model_card import CARD_NAME, INT8_CARD_NAME

@@ -76,10 +76,10 @@ def _check_same(job: Job, where: Path, options: dict[str, Any], dataset: str) ->
     if dataset != job.dataset:
         changed.append("the rows of the manifest")
     if changed:
+        listed = "\n  ".join(changed)
         raise ConfigError(
-            f"{where} was made with other options:\n  "
-            + "\n  ".join(changed)
-            + "\nput them back, choose another --out, or add --rerun to throw it away and run it again"
+            f"{where} was made with other options:\n  {listed}\n"
+            "put them back, choose another --out, or add --rerun to throw it away and run it again"
         )
 
 
@@ -114,17 +114,15 @@ def run_jobs(
 ) -> Outcome:
     """Run all jobs that have no result yet, each result written as soon as its run ends.
 
-    A job that fails is reported and the rest goes on. `keep_earlier` takes results of earlier versions, whose
-    options had other names, as they are. `start` does the work, by default in a process of
-    its own. `say` is told in one line what happened, with the time that is left. Raises `ConfigError`
-    before anything is started when something there was made with other options, and passes on
-    `KeyboardInterrupt` when the running job has stopped.
+    A job that fails is reported and the rest goes on. `keep_earlier` is as in `job_state`. `start` does the
+    work, by default in a process of its own. `say` is told in one line what happened, with the time that is
+    left. Raises `ConfigError` before anything is started when something there was made with other options,
+    and passes on `KeyboardInterrupt` when the running job has stopped.
     """
     start = start or run_in_own_process
     outcome = Outcome()
     times: dict[Key, list[float]] = {}
-    where = states(jobs, rerun, keep_earlier)
-    for number, (job, state) in enumerate(zip(jobs, where, strict=True), start=1):
+    for number, (job, state) in enumerate(zip(jobs, states(jobs, rerun, keep_earlier), strict=True), start=1):
         if state == "finished":
             record = read_record(job.result)
             outcome.records.append(record)
@@ -134,7 +132,7 @@ def run_jobs(
             continue
         name = f"[{number}/{len(jobs)}] {job.experiment.title}, seed {job.config.seed}"
         begun = f", resuming after epoch {RunFolder(job.run).epochs_done}" if state == "started" else ""
-        left = seconds_left(_unfinished(jobs[number - 1 :]), times)
+        left = seconds_left([job for job in jobs[number - 1 :] if not job.result.is_file()], times)
         say(f"{name}{begun}" + ("" if left is None else f"; {duration(left)} left"))
         began = time.monotonic()
         try:
@@ -152,19 +150,10 @@ def run_jobs(
     return outcome
 
 
-def _unfinished(jobs: Sequence[Job]) -> list[Job]:
-    return [job for job in jobs if not job.result.is_file()]
-
-
 def finish(job: Job) -> RunRecord:
     """Write the result of a job whose run has ended and was evaluated."""
-    record = run_record(
-        job.run,
-        name=job.name,
-        label=job.experiment.title,
-        missing=job.experiment.missing,
-        source={"command": job.shown_command()},
-    )
+    one, source = job.experiment, {"command": job.shown_command()}
+    record = run_record(job.run, name=job.name, label=one.title, missing=one.missing, source=source)
     write_record(job.result, record)
     return record
 

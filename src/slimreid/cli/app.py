@@ -15,11 +15,9 @@ from slimreid.files import naming
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command.
+    """Run a command and return its exit code.
 
-    Returns:
-        The exit code: 0 good, 1 wrong data or a failed check, 2 wrong usage, 130 after Ctrl-C,
-        143 after SIGTERM.
+    0 good, 1 wrong data or a failed check, 2 wrong usage, 130 after Ctrl-C, 143 after SIGTERM.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
@@ -27,7 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(words)
     except ConfigError as error:
-        print_error(f"{error}\nsee '{_help_command(words)}'")
+        from slimreid.cli.parser import command_words  # imported by now
+
+        print_error(f"{error}\nsee '{command_words(words)} --help'")
         return 2
     except SlimReIDError as error:
         print_error(str(error))
@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 141
     except OSError as error:
-        print_error(_describe(error))
+        where = os.fsdecode(error.filename) if error.filename is not None else "writing or reading a file"
+        print_error(f"{where}: {error.strerror or error}; choose another place or free this one")
         return 1
 
 
@@ -61,18 +62,6 @@ def _run(words: Sequence[str]) -> int:
     out = getattr(call.options, "out", None)
     with naming(out) if out is not None else nullcontext():  # for what names no file, such as a full disk
         return call.command.load()(call.options) or 0
-
-
-def _help_command(words: Sequence[str]) -> str:
-    from slimreid.cli.parser import command_words  # imported by now
-
-    return f"{command_words(words)} --help"
-
-
-def _describe(error: OSError) -> str:
-    """What the system refused, where, and what to do."""
-    where = os.fsdecode(error.filename) if error.filename is not None else "writing or reading a file"
-    return f"{where}: {error.strerror or error}; choose another place or free this one"
 
 
 def print_error(message: str) -> None:

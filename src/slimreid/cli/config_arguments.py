@@ -72,8 +72,7 @@ def _default(value: Any) -> str:
 def read_config(parsed: Namespace, pairs: Sequence[str]) -> Config:
     """The config that parsed arguments describe: DeMo's options, then files in order, then options.
 
-    Raises:
-        ConfigError: naming the file or option.
+    Raises `ConfigError` naming the file or option.
     """
     values: dict[str, Any] = {}
     if getattr(parsed, "demo_config", None):

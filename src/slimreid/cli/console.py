@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,18 @@ console = Console(highlight=False, markup=False, emoji=False)
 def say(line: str) -> None:
     """Print a line as it is, whatever the width of the terminal."""
     console.print(line, soft_wrap=True)
+
+
+def print_json(value: object) -> None:
+    """Print as JSON, whatever the width of the terminal; paths become texts."""
+    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def print_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """Print lines that each begin with a name."""
+    for name, text in facts:
+        console.print(f"{name:<11}", style="bold", end="")
+        say(text)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:

@@ -36,8 +36,7 @@ class Call:
 def parse_words(words: Sequence[str]) -> Call | str:
     """What the words of a command line ask for: a command with its options, or a text to print.
 
-    Raises:
-        ConfigError: for an unknown command or option, a missing or wrong value.
+    Raises `ConfigError` for an unknown command or option, a missing or wrong value.
     """
     if words[:1] in (["--version"], ["-V"]):
         return f"{PROGRAM} {__version__}"
@@ -125,29 +124,25 @@ def _make_parser(
     )
     options = [option for option in _own_options(command) if option.key not in without]
     arguments = [option for option in options if option.required and not option.metadata.get("required")]
-    shown = [
-        option.key.upper().removesuffix("S") if _is_list(option) else option.key.upper()
-        for option in arguments
-    ]
-    usage = " ".join(
-        f"{word} [{word} ...]" if _is_list(o) else word for o, word in zip(arguments, shown, strict=True)
-    )
-    usage += "".join(f" {option_name(o.key)} {_metavar(o)}" for o in options if o.metadata.get("required"))
+    usage = []
     group = parser.add_argument_group("arguments")
-    if _has_config(command):
-        usage = f"{usage} [RECIPE]".strip()
+    if has_config := _has_config(command):
         group.add_argument("recipe", metavar="RECIPE", nargs="?", help="A recipe by name, or a YAML file.")
-    for option, word in zip(arguments, shown, strict=True):
-        nargs: Any = "+" if _is_list(option) else None
-        group.add_argument(option.key, metavar=word, help=_help(option), nargs=nargs)
+    for option in arguments:
+        word, several = option.key.upper(), _is_list(option)
+        word = word.removesuffix("S") if several else word
+        usage.append(f"{word} [{word} ...]" if several else word)
+        group.add_argument(option.key, metavar=word, help=_help(option), nargs="+" if several else None)
+    usage += [f"{option_name(o.key)} {_metavar(o)}" for o in options if o.metadata.get("required")]
     group = parser.add_argument_group("options")
     for option in options:
         if option not in arguments:
             _add_option(group, option)
-    if _has_config(command):
+    if has_config:
+        usage.append("[RECIPE]")
         add_config_arguments(parser, every_option=every_option)
     group.add_argument("-h", "--help", action="store_true", help="Show this help.")
-    parser.usage = " ".join(f"{program} {usage} [options]".split())
+    parser.usage = " ".join([program, *usage, "[options]"])
     return parser
 
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from slimreid.cli.quickstart_verdicts import SPEED_SETTING, speed_ratios
 from slimreid.config import Config
 from slimreid.config.files import load_config
@@ -21,6 +19,7 @@ from slimreid.config.model import DEFAULT_MODEL
 from slimreid.data.manifest import read_manifest
 from slimreid.data.synthetic import SynthOptions
 from slimreid.data.synthetic.generate import is_world, make_world
+from slimreid.devices import torch_threads
 from slimreid.errors import ConfigError
 from slimreid.evaluation.reports.evaluate import JSON_NAME, evaluation_folder
 from slimreid.evaluation.reports.formatting import points
@@ -28,7 +27,7 @@ from slimreid.inference.features.data import open_data
 from slimreid.inference.features.embed_dataset import embed_dataset
 from slimreid.inference.features.extract import Extraction
 from slimreid.inference.load import load, shipped_models
-from slimreid.inference.search import Answer, search
+from slimreid.inference.search import search
 from slimreid.runs.folder import RunFolder
 from slimreid.training.callbacks.base import Callback
 from slimreid.training.environment import keep_freed_memory
@@ -106,6 +105,7 @@ class Quickstart:
     """Throughput of each model relative to the reference, measured at `SPEED_SETTING`."""
 
 
+@torch_threads(1)
 def run_quickstart(
     output: Path,
     size: Size = FULL,
@@ -115,34 +115,10 @@ def run_quickstart(
     """Do what is not done yet in `output`; `on_stage` is called at the end of each step.
 
     `callback` makes the training callback of a named model. Raises `ConfigError` when the folder holds
-    something made with other options.
+    something made with other options. It takes one thread: these models are so small that a second one mostly
+    waits, which on a busy machine doubles the time, and sums do not depend on the number of cores.
     """
     keep_freed_memory()
-    with one_thread():
-        return _run_stages(output, size, on_stage, callback)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Within the block torch computes on one thread.
-
-    These models are so small that a second thread mostly waits, which on a busy machine doubles the time; and
-    sums do not depend on the number of cores.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _run_stages(
-    output: Path,
-    size: Size,
-    on_stage: Callable[[Stage], None] | None,
-    callback: Callable[[str], Callback] | None,
-) -> Quickstart:
     stages: list[Stage] = []
 
     @contextmanager
@@ -210,13 +186,13 @@ def _make_world(folder: Path, options: SynthOptions) -> str:
 
 def _draw_sheets(world: Path, output: Path) -> str:
     """A page and a picture of a few people of the dataset."""
-    page = output / "sheet.html"
-    if not all(path.is_file() for path in (page, page.with_suffix(".png"))):
+    page, picture = output / "sheet.html", output / "sheet.png"
+    if not (page.is_file() and picture.is_file()):
         manifest = read_manifest(world)
         rows = dataset_rows(manifest)
-        for path in (page, page.with_suffix(".png")):
+        for path in (page, picture):
             save_sheet(rows, manifest.modalities, path, title="The synthetic world", note=manifest.origin)
-    return f"{page}, {page.with_suffix('.png').name}"
+    return f"{page}, {picture.name}"
 
 
 def _train(model: str, output: Path, size: Size, callback: Callable[[str], Callback] | None) -> str:
@@ -247,17 +223,10 @@ def _is_newer(path: Path, sources: Sequence[Path]) -> bool:
 
 def headline(run: ReportRun, speed: float) -> list[Any]:
     """Name and figures of a run, for the table at the end."""
-    result, interval, summary = run.scores.result, run.scores.interval, run.summary
-    return [
-        run.name,
-        points(result.map),
-        f"{points(interval.low)}–{points(interval.high)}",
-        points(result.rank(1)),
-        points(result.minp),
-        points(result.chance_map),
-        f"{summary.gflops:.3f}",
-        f"{speed:.2f} ×",
-    ]
+    result, interval = run.scores.result, run.scores.interval
+    bounds = f"{points(interval.low)}–{points(interval.high)}"
+    shares = (points(share) for share in (result.rank(1), result.minp, result.chance_map))
+    return [run.name, points(result.map), bounds, *shares, f"{run.summary.gflops:.3f}", f"{speed:.2f} ×"]
 
 
 HEADLINE = ("model", "mAP", "95 %", "rank-1", "mINP", "chance", "GFLOPs", "throughput")
@@ -275,12 +244,7 @@ def first_search(world: Path, picture: Path) -> str:
         embed_dataset(loaded, replace(data, manifest=data.manifest.with_samples(rows)), extraction=options)[0]
         for rows in ([asked], others)
     )
-    answers = search(query, gallery, TOP)
-    draw_answers(answers, loaded, picture)
-    return told(asked.identity, answers[0], picture)
-
-
-def told(identity: str, answer: Answer, picture: Path) -> str:
-    """`who is 57? 57 57 12 57 57 among 160 (quickstart/search.png)`."""
+    (answer,) = search(query, gallery, TOP)
+    draw_answers([answer], loaded, picture)
     found = " ".join(hit.identity for hit in answer.hits)
-    return f"who is {identity}? {found} among {answer.searched} ({picture})"
+    return f"who is {asked.identity}? {found} among {answer.searched} ({picture})"

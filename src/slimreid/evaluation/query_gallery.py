@@ -51,16 +51,10 @@ class Side:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Side:
         """The side that `to_dict` described."""
-        columns = values["images"]
-        return cls(
-            rows=np.array(values["row"], dtype=np.int64),
-            identities=np.array(values["identity"], dtype=np.str_),
-            cameras=np.array(values["camera"], dtype=np.str_),
-            images=tuple(
-                {name: paths[i] for name, paths in columns.items() if paths[i] is not None}
-                for i in range(len(values["row"]))
-            ),
-        )
+        rows, columns = np.array(values["row"], dtype=np.int64), values["images"].items()
+        identities, cameras = (np.array(values[key], dtype=np.str_) for key in ("identity", "camera"))
+        images = [{m: paths[i] for m, paths in columns if paths[i] is not None} for i in range(len(rows))]
+        return cls(rows, identities, cameras, tuple(images))
 
 
 def select_part(data: ModelData, part: Part) -> tuple[ModelData, NDArray[np.int64]]:
@@ -80,12 +74,10 @@ def select_part(data: ModelData, part: Part) -> tuple[ModelData, NDArray[np.int6
 def side_of(manifest: Manifest, rows: NDArray[np.int64]) -> Side:
     """The samples of a manifest at `rows` (n,) as a side of an evaluation."""
     samples = [manifest.samples[row] for row in rows.tolist()]
-    return Side(
-        rows=rows,
-        identities=np.array([s.identity for s in samples], dtype=np.str_),
-        cameras=np.array([s.camera for s in samples], dtype=np.str_),
-        images=tuple({name: image.path for name, image in s.images.items()} for s in samples),
-    )
+    identities = np.array([s.identity for s in samples], dtype=np.str_)
+    cameras = np.array([s.camera for s in samples], dtype=np.str_)
+    images = tuple({name: image.path for name, image in s.images.items()} for s in samples)
+    return Side(rows, identities, cameras, images)
 
 
 def parts_of(manifest: Manifest) -> tuple[Part, ...]:

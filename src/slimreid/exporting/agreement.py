@@ -119,6 +119,7 @@ def _agreement(
         other = {name: value[[at]] for name, value in second.items()}
         alike[at] = max(smallest[at], _tied(original, other, *samples.take(subset, chosen[[at]])))
     columns = [m for m, name in enumerate(loaded.modalities) if name in subset]
+    kept = {name: value[:, columns] for name, value in first.items() if name.startswith(KEPT)}
     return Agreement(
         subset=subset,
         samples=min(len(rows), sum(BATCHES)),
@@ -127,11 +128,7 @@ def _agreement(
         mean=float(alike.mean()),
         ties=int((alike[far] >= LEAST_COSINE).sum()),
         cosine_as_is=float(smallest.min()),
-        kept=tuple(
-            float(_same_patches(first[name][:, columns], second[name][:, columns]).mean())
-            for name in first
-            if name.startswith(KEPT)
-        ),
+        kept=tuple(float(_same_patches(x, second[name][:, columns]).mean()) for name, x in kept.items()),
     )
 
 

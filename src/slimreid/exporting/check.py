@@ -92,13 +92,9 @@ class Check:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        values = asdict(self)
-        values |= {"cosine": self.cosine, "kept": self.kept}
-        if self.accuracy is not None:
-            values["accuracy"] |= {
-                "loss_points": self.accuracy.loss,
-                "most_loss_points": self.accuracy.most_loss,
-            }
+        values = {**asdict(self), "cosine": self.cosine, "kept": self.kept}
+        if (accuracy := self.accuracy) is not None:
+            values["accuracy"] |= {"loss_points": accuracy.loss, "most_loss_points": accuracy.most_loss}
         return values
 
 

@@ -1,20 +1,23 @@
-"""From a model to the ONNX graph of one subset of its modalities."""
+"""From a model to ONNX graphs: one per subset of its modalities, all over one file of weights."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import torch
 from onnx import numpy_helper
+from onnx.external_data_helper import set_external_data
 from torch import Tensor, nn
 
+from slimreid.errors import ModelError
 from slimreid.inference.exported_card import Subset
 from slimreid.inference.onnx_engine import CAMERA
 from slimreid.models.reid_model import ReIDModel
@@ -27,6 +30,11 @@ _LARGE = 4
 """Numbers from which a constant is worth a name."""
 KEPT = "kept_"
 """Outputs that tell which patches a stage of token reduction keeps: this and its number, from 1."""
+WEIGHTS_NAME = "weights.bin"
+_LEAST_BYTES = 256
+"""Smaller constants stay in the graphs."""
+_PAGE = 4096
+"""Bytes at a multiple of which weights begin, so that they can be mapped into memory."""
 
 
 class SubsetModel(nn.Module):
@@ -128,20 +136,11 @@ def name_weights(proto: onnx.ModelProto, state: Mapping[str, Tensor]) -> None:
             taken.add(name)
             renamed[tensor.name] = name
             tensor.name = name
-    _rename(proto, renamed)
-
-
-def _rename(proto: onnx.ModelProto, renamed: Mapping[str, str]) -> None:
     for node in proto.graph.node:
         for at, name in enumerate(node.input):
             node.input[at] = renamed.get(name, name)
         if node.op_type in ("MatMul", "Gemm") and node.input[1].endswith("weight"):
-            node.name = layer_name(node.input[1])
-
-
-def layer_name(weight: str) -> str:
-    """Name of the linear layer that a weight is of."""
-    return weight.removesuffix(".weight")
+            node.name = node.input[1].removesuffix(".weight")
 
 
 def _digest(array: np.ndarray[Any, Any]) -> str:
@@ -149,3 +148,41 @@ def _digest(array: np.ndarray[Any, Any]) -> str:
     digest = hashlib.sha256(f"{array.dtype}\0{array.shape}\0".encode())
     digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
+
+
+def write_graphs(
+    folder: Path,
+    graphs: Iterable[tuple[str, onnx.ModelProto]],
+    align: int = _PAGE,
+    weights: str = WEIGHTS_NAME,
+) -> None:
+    """Write graphs, one after the other; constants of the same content are written once for all of them.
+
+    The constants are taken out of the graphs. `align`: weights begin at a multiple of this. `weights`: the
+    name of their file, which every constant of every graph repeats.
+    """
+    places: dict[bytes, int] = {}
+    with (folder / weights).open("wb") as file:
+        for name, proto in graphs:
+            for tensor in proto.graph.initializer:
+                content = tensor.raw_data
+                if len(content) < _LEAST_BYTES:
+                    continue
+                digest = hashlib.sha256(content).digest()
+                if digest not in places:
+                    file.write(b"\0" * (-file.tell() % align))
+                    places[digest] = file.tell()
+                    file.write(content)
+                set_external_data(tensor, weights, places[digest], len(content))
+                tensor.ClearField("raw_data")
+                tensor.data_location = onnx.TensorProto.EXTERNAL
+            (folder / name).write_bytes(proto.SerializeToString(deterministic=True))
+
+
+def read_graph(folder: Path, name: str) -> onnx.ModelProto:
+    """A graph with its weights; raises `ModelError` where it cannot be read."""
+    try:
+        proto: onnx.ModelProto = onnx.load(folder / name)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{folder / name}: not a readable graph ({error})") from None
+    return proto

@@ -47,12 +47,11 @@ def quantise(proto: onnx.ModelProto, float_layers: Collection[str] = ()) -> onnx
             writer.add_layer(node)
         else:
             writer.nodes.append(node)
-    nodes = list(writer.nodes)
-    used = {name for node in nodes for name in node.input}
+    used = {name for node in writer.nodes for name in node.input}
     stay = [tensor for tensor in graph.initializer if tensor.name in used]
     made = [numpy_helper.from_array(array, name) for name, array in writer.constants.items()]
     del graph.node[:], graph.initializer[:]
-    graph.node.extend(nodes)
+    graph.node.extend(writer.nodes)
     graph.initializer.extend([*stay, *made])
     if all(each.domain != ONNXRUNTIME for each in found.opset_import):
         found.opset_import.append(helper.make_opsetid(ONNXRUNTIME, 1))

@@ -14,7 +14,11 @@ from slimreid.inference.onnx_engine import CAMERA
 def readme(card: ExportedCard) -> str:
     """What a person should know of an exported model before using it, as Markdown."""
     title = "# Exported re-identification model"
-    parts = [title, _warning(card), _model(card), _use(card), _preprocessing(card), _check(card)]
+    warnings = [f"- **The check failed:** {fault}." for fault in card.check.get("faults", ())]
+    if card.model.select_on == "test":
+        warnings.append(f"- {CHOSEN_ON_TEST}.")
+    about = "\n".join(warnings)  # first of all
+    parts = [title, about, _model(card), _use(card), _preprocessing(card), _check(card)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -33,14 +37,6 @@ def _use(card: ExportedCard) -> str:
         f"Outputs: {outputs}; L2-normalise them before comparing."
         + (f" {stages} tell the patches that were kept." if stages else "")
     )
-
-
-def _warning(card: ExportedCard) -> str:
-    """What is wrong with the model, first of all; empty if nothing is."""
-    lines = [f"- **The check failed:** {fault}." for fault in card.check.get("faults", ())]
-    if card.model.select_on == "test":
-        lines.append(f"- {CHOSEN_ON_TEST}.")
-    return "\n".join(lines)
 
 
 def _model(card: ExportedCard) -> str:
@@ -87,15 +83,11 @@ def _check(card: ExportedCard) -> str:
     lines = [f"## Check against the original\n\nOn {check['source']}."]
     if accuracy := check["accuracy"]:
         lines.append(_accuracy(accuracy))
-    rows = [
-        (
-            "+".join(each["subset"]) + (" (noise)" if each["noise"] else ""),
-            f"{each['cosine']:.6f}",
-            f"{each['mean']:.6f}",
-            ", ".join(f"{share:.2%}" for share in each["kept"]) or "–",
-        )
-        for each in check["agreements"]
-    ]
+    rows = []
+    for each in check["agreements"]:
+        seen = "+".join(each["subset"]) + (" (noise)" if each["noise"] else "")
+        kept = ", ".join(f"{share:.2%}" for share in each["kept"]) or "–"
+        rows.append((seen, f"{each['cosine']:.6f}", f"{each['mean']:.6f}", kept))
     columns = ("modalities", "smallest cosine", "mean cosine", "same patches kept, per stage")
     lines.append(markdown_table(columns, rows).strip())
     if ties := sum(each["ties"] for each in check["agreements"]):

@@ -79,13 +79,12 @@ def check_samples(loaded: LoadedModel, manifest: Path | None = None) -> CheckSam
     Of more than `MOST_SAMPLES`, whole identities are drawn, so that a query keeps all its matches. Raises
     `DataError` for a manifest that is given and is not there, is faulty, or has no sample.
     """
-    if manifest is None:
-        try:
-            data = open_data(loaded)
-        except (DataError, ConfigError):
-            return noise_samples(loaded)
-    else:
+    try:
         data = open_data(loaded, manifest)
+    except (DataError, ConfigError):
+        if manifest is not None:
+            raise
+        return noise_samples(loaded)
     parts = parts_of(data.manifest)
     splits = SPLITS_OF[parts[-1]] if parts else SPLITS
     rows = [sample for sample in data.manifest.samples if sample.split in splits]
@@ -147,10 +146,8 @@ def _read(
     )
     if not splits:
         return found
-    query, gallery = (
-        np.array([i for i, s in enumerate(samples) if s.split == split], np.int64)
-        for split in (splits[0], splits[-1])
-    )
+    names = np.array([sample.split for sample in samples])
+    query, gallery = (np.flatnonzero(names == split) for split in (splits[0], splits[-1]))
     labels = retrieval_labels(samples, query.tolist(), gallery.tolist(), manifest.protocol)
     return replace(found, query=query, gallery=gallery, labels=labels)
 

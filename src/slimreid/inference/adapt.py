@@ -82,10 +82,10 @@ def adapt(
     target = target if target.suffix == Path(MODEL_NAME).suffix else target / MODEL_NAME
     refuse_existing(target, overwrite)
     with explain_missing():
-        from slimreid.inference.trained_model import TrainedModel, write_adapted
+        from slimreid.inference.trained_model import TrainedModel, write_model
     assert isinstance(loaded, TrainedModel)
     found = fit_adaptation(loaded, opened, split, extraction)
-    write_adapted(loaded, target, found)
+    write_model(target, loaded.model.state_dict(), loaded.card, loaded.impostors, found)
     return found
 
 

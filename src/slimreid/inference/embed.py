@@ -1,8 +1,7 @@
-"""From images in a program's hands to embeddings."""
+"""From images in a program's hands to batches of a model."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,52 +11,14 @@ from PIL import Image
 from slimreid.data.images.pixels import ImageLike, as_pixels, is_tensor
 from slimreid.data.manifest import ImageRef
 from slimreid.data.sample_reader import Floats, ImageBatch, check_aligned, join_samples, normalise
-from slimreid.errors import ConfigError, DataError, ModelError, SlimReIDWarning
-from slimreid.inference.adaptation import tell_unknown
-from slimreid.inference.similarity import check_finite, check_kind, join_branches, memory_explained
+from slimreid.errors import DataError, ModelError
 from slimreid.modalities import find_modality
-from slimreid.progress import progress
 
 if TYPE_CHECKING:
     from slimreid.inference.loaded_model import LoadedModel
 
 Column: TypeAlias = "ImageLike | Sequence[ImageLike | None] | None"
 Images: TypeAlias = "Column | Mapping[str, Column] | Sequence[Mapping[str, ImageLike | None]]"
-
-
-def embed_images(
-    loaded: LoadedModel,
-    images: Images,
-    *,
-    feature: str,
-    cameras: Sequence[str | None] | None = None,
-    batch: int | None = None,
-    show_progress: bool | None = None,
-) -> Floats:
-    """L2-normalised embeddings (B, D) of B samples; see `LoadedModel.embed`."""
-    card = loaded.card
-    samples = as_samples(images, card.modalities)
-    check_kind(feature, tuple(loaded.sizes))
-    if cameras is not None and len(cameras) != len(samples):
-        raise DataError(f"{len(cameras)} cameras for {len(samples)} samples; give one for each")
-    named = cameras or [None] * len(samples)
-    camera = [loaded.camera_number(name) for name in named]
-    if loaded.adaptation is not None:
-        tell_unknown(loaded.adaptation, {name for name, at in zip(named, camera, strict=True) if at < 0})
-    size = card.config.batch.test if batch is None else batch
-    if size < 1:
-        raise ConfigError(f"batch must be at least 1, not {size}")
-    starts = range(0, len(samples), size)
-    show = show_progress if len(starts) > 1 or show_progress else False
-    parts = [np.zeros((0, loaded.sizes[feature]), np.float32)]
-    with warnings.catch_warnings(), memory_explained(size):
-        warnings.simplefilter("ignore", SlimReIDWarning)  # an unknown camera is what the caller asked for
-        for at in progress(starts, "embedding images", show=show):
-            seen = make_batch(loaded, samples[at : at + size], camera[at : at + size], at)
-            features = join_branches(loaded.features(seen), feature)
-            check_finite(features, [f"sample {number}" for number in seen.index.tolist()])
-            parts.append(features)
-    return np.concatenate(parts)
 
 
 def as_samples(images: Images, modalities: Sequence[str]) -> list[dict[str, ImageLike]]:
@@ -115,9 +76,9 @@ def make_batch(
     loaded: LoadedModel, samples: Sequence[Mapping[str, ImageLike]], cameras: Sequence[int], start: int
 ) -> ImageBatch:
     """Read, resize and normalise some samples as a dataset does; `start` is the number of the first."""
-    numbers = range(start, start + len(samples))
-    shown = [_show(loaded, sample, number) for sample, number in zip(samples, numbers, strict=True)]
-    return join_samples(shown, loaded.modalities, loaded.config.transforms.size, cameras, numbers)
+    shown = [_show(loaded, sample, number) for number, sample in enumerate(samples, start)]
+    numbers, size = range(start, start + len(samples)), loaded.config.transforms.size
+    return join_samples(shown, loaded.modalities, size, cameras, numbers)
 
 
 def _show(loaded: LoadedModel, sample: Mapping[str, ImageLike], number: int) -> dict[str, Floats]:
@@ -139,7 +100,6 @@ def _show(loaded: LoadedModel, sample: Mapping[str, ImageLike], number: int) -> 
 
 
 def _label(image: ImageLike, number: int) -> str:
-    if isinstance(image, ImageRef):
-        return image.path
-    in_memory = isinstance(image, (Image.Image, np.ndarray)) or is_tensor(image)
-    return f"sample {number}" if in_memory else f"{image}"
+    if isinstance(image, (Image.Image, np.ndarray)) or is_tensor(image):
+        return f"sample {number}"
+    return image.path if isinstance(image, ImageRef) else f"{image}"

@@ -23,6 +23,7 @@ from slimreid.files import atomic_write, new_folder, open_regular, write_text
 from slimreid.inference.adaptation import Adaptation, adaptation_from
 from slimreid.inference.model_card import (
     CARD_NAME,
+    HEADER_KINDS,
     ModelCard,
     card_from_header,
     card_path,
@@ -30,7 +31,7 @@ from slimreid.inference.model_card import (
     is_exported,
 )
 from slimreid.inference.similarity import Similarity
-from slimreid.json_files import Kinds, check_object, parse_json, shown
+from slimreid.json_files import Kinds, check_object, json_digest, parse_json, shown
 from slimreid.modalities import all_subsets
 
 README_NAME, ADAPTATION_NAME = "README.md", "adaptation.safetensors"
@@ -134,7 +135,7 @@ def write_exported(
         "files": card.files,
     }
     plain = json.loads(json.dumps(content, allow_nan=False))
-    plain["checksum"] = _checksum(plain)
+    plain["checksum"] = json_digest(plain)
     write_text(folder / name, json.dumps(plain, indent=indent, ensure_ascii=False) + "\n")
 
 
@@ -177,13 +178,10 @@ def read_exported(folder: Path | str) -> ExportedCard:
     except (ValueError, OSError) as error:
         raise ModelError(f"{path}: not the card of an exported model ({error})") from None
     if values["format"] != FORMAT:
-        age, cure = (
-            ("newer", "update SlimReID") if values["format"] > FORMAT else ("older", "export it again")
-        )
-        raise ModelError(
-            f"{path}: written by SlimReID {shown(values.get('slimreid'))}, which is {age}; {cure}"
-        )
-    if _checksum(values) != values.get("checksum"):
+        newer = values["format"] > FORMAT
+        advice = "newer; update SlimReID" if newer else "older; export it again"
+        raise ModelError(f"{path}: written by SlimReID {shown(values.get('slimreid'))}, which is {advice}")
+    if json_digest(values) != values.get("checksum"):
         raise ModelError(f"{path}: does not match its checksum; copy the folder again, or export it again")
     try:
         return _card(path, values)
@@ -196,18 +194,15 @@ def _card(path: Path, values: dict[str, Any]) -> ExportedCard:
     check_object(values, _KINDS)
     model = card_from_header(path, values)
     features: dict[str, Any] = values["features"]
+    tables = {kind: each["impostors"] for kind, each in features.items()}
     card = ExportedCard(
         model=model,
         fingerprint=values["fingerprint"],
         precision=values["precision"],
         float_layers=tuple(values["float_layers"]),
         sizes={kind: int(each["size"]) for kind, each in features.items()},
-        blocks={kind: tuple(tuple(block) for block in each["blocks"]) for kind, each in features.items()},
-        impostors={
-            kind: np.array(each["impostors"], np.float32)
-            for kind, each in features.items()
-            if each["impostors"] is not None
-        },
+        blocks={kind: tuple(map(tuple, each["blocks"])) for kind, each in features.items()},
+        impostors={n: np.array(x, np.float32) for n, x in tables.items() if x is not None},
         stages=tuple(values["stages"]),
         camera_input=values["camera_input"],
         graphs={tuple(each["modalities"]): str(each["file"]) for each in values["graphs"]},
@@ -238,22 +233,11 @@ def _read_adaptation(folder: Path, values: Mapping[str, Any]) -> Adaptation | No
 
 
 _KINDS: Kinds = {
-    "fingerprint": str,
+    **HEADER_KINDS,
     "precision": str,
-    "float_layers": list,
-    "features": dict,
-    "stages": list,
     "camera_input": bool,
-    "graphs": list,
-    "files": dict,
-    "check": dict,
-    "provenance": dict,
-    "config": dict,
-    "modalities": list,
-    "identities": list,
-    "cameras": list,
-    "epoch": int,
-    "select_on": str,
+    **dict.fromkeys(("float_layers", "stages", "graphs"), list),
+    **dict.fromkeys(("features", "files", "check", "provenance"), dict),
 }
 """What every `model.json` must hold."""
 
@@ -262,10 +246,6 @@ def _as_lists(table: Floats | None) -> Any:
     """A table (S, S, 2) as JSON holds it: null where a pair of subsets shares no block."""
     if table is None:
         return None
-    return [[[None if np.isnan(x) else float(x) for x in pair] for pair in row] for row in table]
-
-
-def _checksum(values: Mapping[str, Any]) -> str:
-    """SHA-256 over all values but the checksum itself."""
-    plain = {name: value for name, value in values.items() if name != "checksum"}
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+    values = table.astype(object)
+    values[np.isnan(table)] = None
+    return values.tolist()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,26 +26,13 @@ class ExportedModel(LoadedModel):
     engine: OnnxEngine
     path: Path
     """Its `model.json`."""
-
-    @property
-    def exported(self) -> ExportedCard:
-        """All that `model.json` says."""
-        return self.engine.card
-
-    @property
-    def card(self) -> ModelCard:  # type: ignore[override]
-        """What the file of the model said that was exported."""
-        return self.exported.model
-
-    @property
-    def fingerprint(self) -> str:  # type: ignore[override]
-        """SHA-256 of the weights that were exported."""
-        return self.exported.fingerprint
-
-    @property
-    def adaptation(self) -> Adaptation | None:  # type: ignore[override]
-        """What it knows of the cameras of a site, if it was adapted to one."""
-        return self.exported.adaptation
+    exported: ExportedCard
+    """All that it says."""
+    card: ModelCard
+    """What the file of the model said that was exported."""
+    fingerprint: str
+    """SHA-256 of the weights that were exported."""
+    adaptation: Adaptation | None
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -75,9 +61,7 @@ class ExportedModel(LoadedModel):
 
     def unadapted(self) -> ExportedModel:
         """The same model without an adaptation."""
-        engine = copy(self.engine)
-        engine.card = replace(self.exported, adaptation=None)
-        return ExportedModel(engine, self.path)
+        return replace(self, exported=replace(self.exported, adaptation=None), adaptation=None)
 
     def plain_features(self, batch: ImageBatch) -> dict[str, Floats]:
         """Features (B, D) of a batch per branch, as the model gives them, not normalised, not adapted.
@@ -123,6 +107,7 @@ def load_exported(
     if device not in (None, "cpu"):
         raise ConfigError(f"device '{device}': an exported model runs on the CPU; leave it out")
     engine = OnnxEngine(folder, threads)
-    loaded = ExportedModel(engine, engine.path)
+    card = engine.card
+    loaded = ExportedModel(engine, engine.path, card, card.model, card.fingerprint, card.adaptation)
     loaded.check_adaptation()
     return loaded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,11 +16,19 @@ from slimreid.config.model import BOTH
 from slimreid.data.images.decode import Pixels
 from slimreid.data.images.resize import resize
 from slimreid.data.sample_reader import ImageBatch, Ints
-from slimreid.errors import ModelError
-from slimreid.inference.adaptation import Adaptation, Bools, subtract_means
-from slimreid.inference.embed import Images, embed_images
+from slimreid.errors import ConfigError, DataError, ModelError, SlimReIDWarning
+from slimreid.inference.adaptation import Adaptation, Bools, subtract_means, tell_unknown
+from slimreid.inference.embed import Images, as_samples, make_batch
 from slimreid.inference.model_card import ModelCard
-from slimreid.inference.similarity import Floats, Similarity
+from slimreid.inference.similarity import (
+    Floats,
+    Similarity,
+    check_finite,
+    check_kind,
+    join_branches,
+    memory_explained,
+)
+from slimreid.progress import progress
 
 
 class LoadedModel(ABC):
@@ -201,6 +210,25 @@ class LoadedModel(ABC):
             DataError, ModelError: Naming the item that is wrong.
             ConfigError: For a kind of feature that the model does not have.
         """
-        return embed_images(
-            self, images, feature=feature, cameras=cameras, batch=batch, show_progress=show_progress
-        )
+        samples = as_samples(images, self.modalities)
+        check_kind(feature, tuple(self.sizes))
+        if cameras is not None and len(cameras) != len(samples):
+            raise DataError(f"{len(cameras)} cameras for {len(samples)} samples; give one for each")
+        named = cameras or [None] * len(samples)
+        camera = [self.camera_number(name) for name in named]
+        if self.adaptation is not None:
+            tell_unknown(self.adaptation, {name for name, at in zip(named, camera, strict=True) if at < 0})
+        size = self.config.batch.test if batch is None else batch
+        if size < 1:
+            raise ConfigError(f"batch must be at least 1, not {size}")
+        starts = range(0, len(samples), size)
+        show = show_progress if len(starts) > 1 or show_progress else False
+        parts = [np.zeros((0, self.sizes[feature]), np.float32)]
+        with warnings.catch_warnings(), memory_explained(size):
+            warnings.simplefilter("ignore", SlimReIDWarning)  # an unknown camera is what the caller asked for
+            for at in progress(starts, "embedding images", show=show):
+                seen = make_batch(self, samples[at : at + size], camera[at : at + size], at)
+                features = join_branches(self.features(seen), feature)
+                check_finite(features, [f"sample {number}" for number in seen.index.tolist()])
+                parts.append(features)
+        return np.concatenate(parts)

@@ -17,6 +17,7 @@ from slimreid.config.files import config_from_dict
 from slimreid.errors import ConfigError, ModelError
 from slimreid.files import is_torch_file
 from slimreid.inference.adaptation import Adaptation, adaptation_from
+from slimreid.json_files import json_digest
 
 CARD_NAME = "model.json"
 INT8_CARD_NAME = "int8.model.json"
@@ -35,7 +36,7 @@ IMPOSTORS, ADAPTATION = "impostors.", "adaptation."
 TABLES = (IMPOSTORS, ADAPTATION)
 Values = tuple[str, str, tuple[int, ...], Any]
 """Name, type as torch calls it, shape and bytes of an array."""
-_KINDS: dict[str, type] = {
+HEADER_KINDS: dict[str, type] = {
     "fingerprint": str,
     "config": dict,
     "modalities": list,
@@ -86,7 +87,7 @@ def feature_fingerprint(
         *([] if scale == 1 else [scale]),
         *([] if adaptation is None else [adaptation.digest]),
     ]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return json_digest(content)
 
 
 def card_from_header(path: Path, header: Mapping[str, Any]) -> ModelCard:
@@ -183,9 +184,9 @@ def _header(path: Path, text: str) -> dict[str, Any]:
     if not isinstance(number, int):
         raise ModelError(f"{damaged}: no 'format'; copy or download the file again")
     if number != FORMAT:
-        age, cure = ("newer", "update SlimReID") if number > FORMAT else ("older", "train the model again")
-        raise ModelError(f"{path}: written by SlimReID {header.get('slimreid')}, which is {age}; {cure}")
-    for name, kind in _KINDS.items():
+        advice = "newer; update SlimReID" if number > FORMAT else "older; train the model again"
+        raise ModelError(f"{path}: written by SlimReID {header.get('slimreid')}, which is {advice}")
+    for name, kind in HEADER_KINDS.items():
         if not isinstance(header.get(name), kind):
             raise ModelError(f"{damaged}: '{name}' is {header.get(name)!r}; copy or download the file again")
     found: dict[str, Any] = header

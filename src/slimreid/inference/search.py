@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -63,13 +64,12 @@ def open_queries(
 
     Files whose names differ only in the modality (`a_rgb.png`, `a_tir.png`) are one sample, and so are all
     that are written `tir=FILE`. A file that names no modality is of `modality`: the model's only one,
-    or rgb. `camera` took all of them.
-
-    Raises:
-        DataError: for a file that is not there, or two of one sample in the same modality.
-        ConfigError: for a modality that the model does not know.
+    or rgb. `camera` took all of them. Raises `DataError` for a file that is not there, or two of one sample
+    in the same modality, `ConfigError` for a modality that the model does not know.
     """
-    usual = _usual_modality(loaded, modality)
+    usual = RGB if RGB in loaded.modalities else loaded.modalities[0]
+    if modality is not None:
+        usual = canonical_of(loaded, modality)
     samples: dict[str, dict[str, ImageRef]] = {}
     for word in images:
         name, equals, rest = word.partition("=")
@@ -102,12 +102,6 @@ def canonical_of(loaded: KnowsModalities, name: str) -> str:
     return name if name in loaded.modalities else canonical(name)
 
 
-def _usual_modality(loaded: KnowsModalities, modality: str | None) -> str:
-    if modality is not None:
-        return canonical_of(loaded, modality)
-    return RGB if RGB in loaded.modalities else loaded.modalities[0]
-
-
 def open_gallery(
     loaded: LoadedModel,
     place: Path,
@@ -117,10 +111,8 @@ def open_gallery(
 ) -> tuple[Embeddings, tuple[str, ...]]:
     """Features of a gallery: a file of embeddings, a manifest or any folder of images; also gives notes.
 
-    Features of images are kept in the user's cache folder and found again while nothing has changed.
-
-    Raises:
-        DataError: for a gallery that cannot be read, or embeddings of another model or feature.
+    Features of images are kept in the user's cache folder and found again while nothing has changed. Raises
+    `DataError` for a gallery that cannot be read, or embeddings of another model or feature.
     """
     if place.suffix.lower() == SUFFIX:
         found = read_embeddings(place)
@@ -134,18 +126,13 @@ def open_gallery(
         return found, ()
     is_bare = place.is_dir() and not (place / MANIFEST_NAME).is_file()  # a manifest says what its images are
     data, _ = open_images(loaded, place, modality if is_bare else None, camera)
-    return embed_dataset(loaded, data, feature=feature, extraction=Extraction(cache=_cache(loaded, place)))
-
-
-def _cache(loaded: LoadedModel, place: Path) -> Path | None:
-    """Folder in which the features of a gallery are kept; None where it cannot be made."""
     key = hashlib.sha256(f"{loaded.feature_fingerprint}\0{place.resolve()}".encode(errors="surrogateescape"))
     folder = user_cache_folder() / "search" / key.hexdigest()[:24]
-    try:
+    cache: Path | None = None
+    with suppress(OSError):  # features are not kept where it cannot be made
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return folder
+        cache = folder
+    return embed_dataset(loaded, data, feature=feature, extraction=Extraction(cache=cache))
 
 
 def search(queries: Embeddings, gallery: Embeddings, top: int = 10) -> list[Answer]:
@@ -156,11 +143,10 @@ def search(queries: Embeddings, gallery: Embeddings, top: int = 10) -> list[Answ
     similarity keep the order of the gallery.
     """
     scores = queries.compare(gallery)
-    files = [_files(gallery, number) for number in range(len(gallery))]
+    files, asked = _files(gallery), _files(queries)
     once = {tuple(paths.values()): number for number, paths in reversed(list(enumerate(files)))}
     answers = []
-    for number in range(len(queries)):
-        own = _files(queries, number)
+    for number, own in enumerate(asked):
         chosen = [i for places, i in once.items() if not {*own.values()} & {*places}]
         allowed = sorted(i for i in chosen if not np.isnan(scores[number, i]))
         best = sorted(allowed, key=lambda i: -scores[number, i])[:top]
@@ -172,5 +158,6 @@ def search(queries: Embeddings, gallery: Embeddings, top: int = 10) -> list[Answ
     return answers
 
 
-def _files(embeddings: Embeddings, number: int) -> dict[str, Path]:
-    return {m: Path(embeddings.root) / path for m, path in embeddings.paths[number].items()}
+def _files(embeddings: Embeddings) -> list[dict[str, Path]]:
+    root = Path(embeddings.root)
+    return [{m: root / path for m, path in paths.items()} for paths in embeddings.paths]

@@ -113,11 +113,10 @@ class Similarity:
             raise DataError(f"present must be ({rows}, {M}), one column per modality, not {mask.shape}")
         if not mask.any(axis=1).all():
             raise DataError(f"sample {int((~mask.any(axis=1)).argmax())} has none of the modalities")
-        code = {tuple(m in subset for m in self.modalities): n for n, subset in enumerate(self.subsets)}
-        table = np.zeros(2**M, dtype=np.int64)
         powers = 2 ** np.arange(M)
-        for bits, number in code.items():
-            table[int(np.array(bits) @ powers)] = number
+        bits = np.array([[m in subset for m in self.modalities] for subset in self.subsets])
+        table = np.zeros(2**M, dtype=np.int64)
+        table[bits @ powers] = np.arange(len(bits))
         return table[mask @ powers]
 
     def prepare(self, features: ArrayLike, present: ArrayLike | None = None) -> Prepared:

@@ -134,11 +134,6 @@ def assemble(
     return loaded
 
 
-def write_adapted(loaded: TrainedModel, path: Path, adaptation: Adaptation) -> None:
-    """Write a model with an adaptation in place of its own."""
-    write_model(path, loaded.model.state_dict(), loaded.card, loaded.impostors, adaptation)
-
-
 def architecture(loaded: LoadedModel) -> ReIDModel:
     """The model as torch has it; that of an exported model has random weights."""
     return loaded.model if isinstance(loaded, TrainedModel) else build_from_card(loaded.card)
@@ -146,15 +141,9 @@ def architecture(loaded: LoadedModel) -> ReIDModel:
 
 def build_from_card(card: ModelCard) -> ReIDModel:
     """The model a card describes, with random weights."""
-    config = card.config
-    return build_model(
-        config.model,
-        config.transforms.size,
-        card.modalities,
-        len(card.identities),
-        len(card.cameras),
-        load_weights=False,
-    )
+    config, classes, cameras = card.config, len(card.identities), len(card.cameras)
+    size = config.transforms.size
+    return build_model(config.model, size, card.modalities, classes, cameras, load_weights=False)
 
 
 def load_state(model: ReIDModel, state: Mapping[str, Tensor], where: Path | str) -> None:
@@ -217,13 +206,12 @@ def feature_similarity(model: ReIDModel, feature: str, impostors: Floats | None 
 
 def fingerprint(state: Mapping[str, Tensor]) -> str:
     """SHA-256 over names, types, shapes and values of tensors, whatever their order."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
-    return digest((n, str(t.dtype), tuple(t.shape), _bytes(t)) for n, t in tensors.items())
 
+    def content(tensor: Tensor) -> Any:  # as bytes: numpy does not know bfloat16
+        plain = tensor.detach().cpu().contiguous().reshape(-1)
+        return plain.view(torch.uint8).numpy().data if tensor.numel() else b""
 
-def _bytes(tensor: Tensor) -> Any:
-    """The bytes of a tensor, whatever its type: numpy does not know bfloat16."""
-    return tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b""
+    return digest((n, str(t.dtype), tuple(t.shape), content(t)) for n, t in state.items())
 
 
 def write_model(

@@ -39,14 +39,9 @@ class ModelSummary:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {
-            "parts": [vars(part) for part in self.parts],
-            "parameters": self.parameters,
-            "gflops": self.gflops,
-            "tokens": dict(self.tokens),
-            "block_tokens": list(self.block_tokens),
-            "features": dict(self.features),
-        }
+        parts = [vars(part) for part in self.parts]
+        tokens, block_tokens = dict(self.tokens), list(self.block_tokens)
+        return {**vars(self), "parts": parts, "tokens": tokens, "block_tokens": block_tokens}
 
 
 def summarise(model: ReIDModel) -> ModelSummary:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -60,9 +60,8 @@ class Profile:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {
-            **values,
+            **vars(self),
             "summary": self.summary.to_dict(),
             "batches": [asdict(batch) for batch in self.batches],
             "modalities": list(self.modalities),
@@ -83,8 +82,13 @@ def profile_model(
     try:
         passes = {str(batch): embedder(model, *random_batch(model, batch)) for batch in batches}
         seconds = measure_interleaved(passes, repeats, rounds=rounds)
-        rows = [_batch_profile(model, batch, seconds[str(batch)]) for batch in batches]
         state = [*model.parameters(), *model.buffers()]
+        rows = []
+        for batch in batches:
+            images, cameras = random_batch(model, batch)
+            run = embedder(model, images, cameras)
+            peak = peak_tensor_bytes(run, [*state, *images.values(), cameras])
+            rows.append(_times(batch, len(model.modalities), seconds[str(batch)], peak))
         return Profile(
             summary=summarise(model),
             weight_bytes=sum(tensor.nbytes for tensor in state),
@@ -129,24 +133,10 @@ def _check_batches(batches: Sequence[int]) -> None:
         raise ConfigError(f"batch sizes must be at least 1, not {', '.join(map(str, batches)) or 'none'}")
 
 
-def _batch_profile(model: ReIDModel, batch: int, seconds: Sequence[float]) -> BatchProfile:
-    images, cameras = random_batch(model, batch)
-    known = [*model.parameters(), *model.buffers(), *images.values(), cameras]
-    peak = peak_tensor_bytes(embedder(model, images, cameras), known)
-    return replace(_times(batch, len(model.modalities), seconds), peak_bytes=peak)
-
-
-def _times(batch: int, modalities: int, seconds: Sequence[float]) -> BatchProfile:
+def _times(batch: int, modalities: int, seconds: Sequence[float], peak: int | None = None) -> BatchProfile:
     """What the repetitions say of a batch of samples with so many modalities each."""
     p50, p95 = (float(value) for value in np.quantile(seconds, [0.5, 0.95]))
-    return BatchProfile(
-        batch=batch,
-        p50=p50,
-        p95=p95,
-        samples_per_second=batch / p50,
-        images_per_second=batch * modalities / p50,
-        peak_bytes=None,
-    )
+    return BatchProfile(batch, p50, p95, batch / p50, batch * modalities / p50, peak)
 
 
 def peak_tensor_bytes(run: Callable[[], object], known: Iterable[Tensor] = ()) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,10 +13,16 @@ from typing import Any
 import numpy as np
 
 from slimreid.errors import DataError
-from slimreid.evaluation.metrics.result import Interval, PairedDifference, bootstrap_map, paired_bootstrap
+from slimreid.evaluation.metrics.result import (
+    Interval,
+    PairedDifference,
+    QueryPrecisions,
+    bootstrap_map,
+    paired_bootstrap,
+)
 from slimreid.inference.model_card import CHOSEN_ON_TEST
 from slimreid.models.reid_model import BOTH
-from slimreid.runs.record import QueryPrecisions, RunRecord, check_same_data
+from slimreid.runs.record import RunRecord, check_same_data
 
 
 @dataclass(frozen=True)
@@ -93,12 +100,7 @@ def _common_name(runs: Sequence[str]) -> str:
     names = [PurePath(run).name or run for run in runs]
     if len(names) == 1:
         return names[0]
-    common = ""
-    for letters in zip(*names, strict=False):
-        if len(set(letters)) > 1:
-            break
-        common += letters[0]
-    common = common.rstrip("-_. =")
+    common = os.path.commonprefix(names).rstrip("-_. =")  # noqa: RUF071 - letter by letter
     for ending in ("seed", "s"):
         if common == ending or common.endswith(tuple(f"{mark}{ending}" for mark in "-_. ")):
             common = common[: -len(ending)].rstrip("-_. ")

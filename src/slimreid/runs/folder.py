@@ -106,10 +106,8 @@ def locked(folder: Path) -> Iterator[None]:
     """Keep other processes from training in `folder` within the block; it is made if it is not there.
 
     The lock belongs to this process alone: the kernel releases it when the process dies, and processes that
-    load images do not inherit it. A folder that stays empty is removed again.
-
-    Raises:
-        TrainingError: Another process holds the lock; the message names it.
+    load images do not inherit it. A folder that stays empty is removed again. Raises `TrainingError` naming
+    the process that holds the lock.
     """
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)

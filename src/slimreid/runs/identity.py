@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from typing import Any
 
 from slimreid.config import Config
 from slimreid.data.manifest import Manifest
+from slimreid.json_files import json_digest
 
 FREE_KEYS = frozenset(
     {
@@ -77,11 +77,6 @@ def deciding_options(config: Config) -> dict[str, Any]:
     return options
 
 
-def options_hash(options: Mapping[str, Any]) -> str:
-    """SHA-256 of deciding options, whatever their order."""
-    return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
-
-
 def dataset_fingerprint(manifest: Manifest) -> str:
     """SHA-256 over everything a manifest says that a run depends on, wherever it lies."""
     rows = [
@@ -89,5 +84,4 @@ def dataset_fingerprint(manifest: Manifest) -> str:
         + [[name, image.path, image.box, image.window] for name, image in sorted(s.images.items())]
         for s in manifest.samples
     ]
-    text = json.dumps([manifest.modalities, manifest.protocol, rows])
-    return hashlib.sha256(text.encode()).hexdigest()
+    return json_digest([manifest.modalities, manifest.protocol, rows])

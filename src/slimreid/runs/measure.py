@@ -29,14 +29,13 @@ from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.model_card import MODEL_NAME
 from slimreid.inference.similarity import feature_kinds
 from slimreid.inference.trained_model import TrainedModel, architecture
-from slimreid.json_files import parse_json
+from slimreid.json_files import json_digest, parse_json
 from slimreid.profiling.cost import summarise
 from slimreid.profiling.latency import Rounds, measure_interleaved, medians, noise_images
 from slimreid.runs.folder import RunFolder
 from slimreid.runs.history import selection_summary
-from slimreid.runs.identity import deciding_options, options_hash
+from slimreid.runs.identity import deciding_options
 from slimreid.runs.record import FeatureFigures, RunRecord, searched_data
-from slimreid.runs.starts import Start
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +58,9 @@ def fresh_evaluation(
         except DataError as error:
             logger.warning("%s; it is made again", error)
         else:
-            if _is_fresh(found, loaded, data) and _is_complete(found, loaded, missing):
+            has_ranks = found.scores.result.top_index.shape[1] > 0
+            has_all = set(feature_kinds(loaded)) <= set(found.features) and (found.missing or not missing)
+            if has_ranks and has_all and _is_fresh(found, loaded, data):
                 return found
     logger.info("evaluating %s", loaded.path.parent)
     made = evaluate_model(loaded, data, EvaluationOptions(missing=missing), Extraction(cache=folder))
@@ -70,15 +71,7 @@ def fresh_evaluation(
 def _is_fresh(found: Evaluation, loaded: LoadedModel, data: ModelData) -> bool:
     """Whether nothing has changed that decides the figures: weights, rows, labels, files, options."""
     chosen, _ = select_part(data, found.part)
-    key = evaluation_key(loaded, chosen, found.protocol, found.cameras, found.skip_broken)
-    return found.key == key
-
-
-def _is_complete(found: Evaluation, loaded: LoadedModel, missing: bool) -> bool:
-    """Whether an evaluation has all that tables and reports show."""
-    has_ranks = found.scores.result.top_index.shape[1] > 0
-    kinds = set(feature_kinds(loaded)) <= set(found.features)
-    return has_ranks and kinds and (bool(found.missing) or not missing)
+    return found.key == evaluation_key(loaded, chosen, found.protocol, found.cameras, found.skip_broken)
 
 
 def run_record(
@@ -107,7 +100,7 @@ def run_record(
         seconds={"train": round(run.train_seconds, 1), "evaluate": round(evaluation.seconds, 1)},
         missing={kind: matrix.to_dict() for kind, matrix in evaluation.missing.items()},
         selection=selection_summary(run.selection()),
-        source={**record.source, **(_start_facts(starts[-1]) if starts else {}), **(source or {})},
+        source={**record.source, **(starts[-1].facts() if starts else {}), **(source or {})},
         label=label or record.name,
     )
 
@@ -128,7 +121,10 @@ def evaluation_record(path: Path) -> tuple[RunRecord, LoadedModel | None]:
             logger.warning(
                 "%s: the data has changed since, or is gone; 'slimreid evaluate' measures anew", path
             )
-    return _record(_shown_name(path), evaluation, loaded), loaded
+    # Without the usual names of its file and folder, which leaves that of its run.
+    folder = path.parent if path.name == JSON_NAME else path
+    name = (folder.parent if folder.name == FOLDER else folder).as_posix()
+    return _record(name, evaluation, loaded), loaded
 
 
 def is_evaluation(path: Path) -> bool:
@@ -142,12 +138,6 @@ def is_evaluation(path: Path) -> bool:
     return isinstance(values, dict) and {"key", "query", "gallery"} <= set(values)
 
 
-def _shown_name(path: Path) -> str:
-    """Path of an evaluation without the usual names of its file and folder, which leaves that of its run."""
-    folder = path.parent if path.name == JSON_NAME else path
-    return (folder.parent if folder.name == FOLDER else folder).as_posix()
-
-
 def _still_holds(evaluation: Evaluation, loaded: LoadedModel) -> bool:
     try:
         return _is_fresh(evaluation, loaded, open_data(loaded, evaluation.manifest))
@@ -159,6 +149,11 @@ def _record(name: str, evaluation: Evaluation, loaded: LoadedModel | None) -> Ru
     """What an evaluation tells, and its model, without what only the folder of a run knows."""
     summary = summarise(architecture(loaded)) if loaded else None
     options = deciding_options(loaded.config) if loaded else {}
+    features = {}
+    for kind, scores in evaluation.features.items():
+        result = scores.result
+        cmc = {rank: result.rank(rank) for rank in RANKS if rank <= len(result.cmc)}
+        features[kind] = FeatureFigures(result.map, result.minp, cmc, result.average_precision)
     if loaded and not isinstance(loaded, TrainedModel):  # no other seed of the run it came from
         options["exported"] = loaded.precision
     return RunRecord(
@@ -175,34 +170,12 @@ def _record(name: str, evaluation: Evaluation, loaded: LoadedModel | None) -> Ru
         origin=evaluation.origin,
         query_ids=evaluation.query.identities,
         gallery=len(evaluation.gallery),
-        features=_figures(evaluation),
+        features=features,
         parameters=summary.parameters if summary else None,
         gflops=summary.gflops if summary else None,
-        source={"options_hash": options_hash(options), "weights": evaluation.fingerprint},
+        source={"options_hash": json_digest(options), "weights": evaluation.fingerprint},
         label=name,
     )
-
-
-def _figures(evaluation: Evaluation) -> dict[str, FeatureFigures]:
-    """The figures of each kind of feature."""
-    features = {}
-    for kind, scores in evaluation.features.items():
-        result = scores.result
-        cmc = {rank: result.rank(rank) for rank in RANKS if rank <= len(result.cmc)}
-        features[kind] = FeatureFigures(result.map, result.minp, cmc, result.average_precision)
-    return features
-
-
-def _start_facts(start: Start) -> dict[str, Any]:
-    """What a record keeps of how its run was started."""
-    return {
-        "git_commit": start.git_commit,
-        "versions": start.versions,
-        "threads": start.surroundings.threads,
-        "processes": start.surroundings.processes,
-        "device": start.surroundings.device,
-        "platform": start.platform,
-    }
 
 
 def measure_speeds(

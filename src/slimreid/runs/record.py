@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,43 +12,17 @@ from numpy.typing import NDArray
 
 from slimreid.config.files import known_keys, without_removed
 from slimreid.errors import ConfigError, DataError
-from slimreid.evaluation.metrics.result import nullable
+from slimreid.evaluation.metrics.result import QueryPrecisions, nullable
 from slimreid.evaluation.query_gallery import Side
 from slimreid.evaluation.reports.writing import dump
 from slimreid.files import write_text
-from slimreid.json_files import Kinds, check_object, parse_json
+from slimreid.json_files import Kinds, check_object, json_digest, parse_json
 from slimreid.models.reid_model import BOTH, ORIGINAL
 
 Floats = NDArray[np.float64]
 FORMAT = 1
 _DIGITS = 6
 """Of average precisions in the file: they move the mAP by less than 1e-6."""
-
-
-@dataclass(frozen=True, eq=False)
-class QueryPrecisions:
-    """Average precision of Q queries: what intervals and paired differences need of a retrieval."""
-
-    protocol: str
-    query_ids: NDArray[np.generic]
-    average_precision: Floats
-    """(Q,), NaN for skipped queries."""
-
-    def __post_init__(self) -> None:
-        if self.average_precision.shape != self.query_ids.shape:
-            raise DataError(
-                f"{len(self.average_precision)} average precisions for {len(self.query_ids)} queries"
-            )
-
-    @property
-    def valid(self) -> NDArray[np.bool_]:
-        """(Q,): the queries that count."""
-        return ~np.isnan(self.average_precision)
-
-    @property
-    def map(self) -> float:
-        """Mean over the valid queries."""
-        return float(self.average_precision[self.valid].mean())
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +35,19 @@ class FeatureFigures:
     """Rank -> share of queries with a hit up to it."""
     average_precision: Floats
     """(Q,), NaN for skipped queries."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON, average precisions rounded."""
+        cmc = {str(rank): share for rank, share in self.cmc.items()}
+        precisions = nullable(self.average_precision.round(_DIGITS))
+        return {**vars(self), "cmc": cmc, "average_precision": precisions}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> FeatureFigures:
+        """The figures that `to_dict` described."""
+        cmc = {int(rank): float(share) for rank, share in values["cmc"].items()}
+        precisions = np.array(values["average_precision"], dtype=np.float64)
+        return cls(float(values["map"]), float(values["minp"]), cmc, precisions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,28 +111,12 @@ class RunRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        values |= {
+        changed = {
             "modalities": list(self.modalities),
             "query_ids": self.query_ids.tolist(),
-            "features": {kind: _figures_to_dict(figures) for kind, figures in self.features.items()},
+            "features": {kind: figures.to_dict() for kind, figures in self.features.items()},
         }
-        return {"format": FORMAT, **values}
-
-
-def _figures_to_dict(figures: FeatureFigures) -> dict[str, Any]:
-    precisions = nullable(figures.average_precision.round(_DIGITS))
-    cmc = {str(rank): share for rank, share in figures.cmc.items()}
-    return {"map": figures.map, "minp": figures.minp, "cmc": cmc, "average_precision": precisions}
-
-
-def _figures_from_dict(values: Mapping[str, Any]) -> FeatureFigures:
-    return FeatureFigures(
-        map=float(values["map"]),
-        minp=float(values["minp"]),
-        cmc={int(rank): float(share) for rank, share in values["cmc"].items()},
-        average_precision=np.array(values["average_precision"], dtype=np.float64),
-    )
+        return {"format": FORMAT, **vars(self), **changed}
 
 
 def write_record(path: Path, record: RunRecord) -> None:
@@ -180,7 +149,8 @@ def read_record(path: Path) -> RunRecord:
         raise DataError(f"{path}: not the result of an experiment; name a run's folder, or one of results/")
     try:
         check_object({**_OPTIONAL, **values}, _KINDS)
-        features = {kind: _figures_from_dict(figures) for kind, figures in values.pop("features").items()}
+        given = values.pop("features")
+        features = {kind: FeatureFigures.from_dict(figures) for kind, figures in given.items()}
         modalities = tuple(values.pop("modalities"))
         query_ids = np.array(values.pop("query_ids"), dtype=np.str_)
         values["options"] = without_removed(values["options"])
@@ -197,24 +167,20 @@ def searched_data(query: Side, gallery: Side) -> dict[str, str]:
     names = dict.fromkeys(name for side in (query, gallery) for images in side.images for name in images)
     who = [[side.identities.tolist(), side.cameras.tolist()] for side in (query, gallery)]
     files = {n: [[images.get(n) for images in side.images] for side in (query, gallery)] for n in names}
-    return {"sides": _digest(who), **{name: _digest(paths) for name, paths in files.items()}}
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
+    return {name: json_digest(value)[:16] for name, value in {"sides": who, **files}.items()}
 
 
 def check_same_data(records: Sequence[RunRecord]) -> None:
     """Raise `DataError` naming the first run that was not evaluated on the data of the first one."""
     first = records[0]
     for other in records[1:]:
-        shared = sorted(set(first.data) & set(other.data))
-        differs = [name for name in shared if first.data[name] != other.data[name]]
+        shared = set(first.data) & set(other.data)
+        own, its = (f"{len(r.query_ids)} queries in a gallery of {r.gallery}" for r in (first, other))
         if first.protocol != other.protocol:
             why = f"under protocol '{first.protocol}', the other under '{other.protocol}'"
-        elif len(first.query_ids) != len(other.query_ids) or first.gallery != other.gallery:
-            why = f"with {_sizes(first)}, the other with {_sizes(other)}"
-        elif differs:
+        elif own != its:
+            why = f"with {own}, the other with {its}"
+        elif any(first.data[name] != other.data[name] for name in shared):
             why = f"on '{first.data_name}', the other on '{other.data_name}', and their rows differ"
         else:
             continue
@@ -222,7 +188,3 @@ def check_same_data(records: Sequence[RunRecord]) -> None:
             f"{first.name} and {other.name} were not evaluated on the same data: the first {why}; "
             "evaluate them on one manifest and under one protocol with 'slimreid evaluate'"
         )
-
-
-def _sizes(record: RunRecord) -> str:
-    return f"{len(record.query_ids)} queries in a gallery of {record.gallery}"

@@ -52,6 +52,11 @@ class Start:
     sources: dict[str, str] = field(default_factory=dict)
     """Fingerprints of the models that the run began from (`init_from`) or follows (`teacher`)."""
 
+    def facts(self) -> dict[str, Any]:
+        """What the record of the run keeps of it."""
+        where = {name: getattr(self.surroundings, name) for name in ("threads", "processes", "device")}
+        return {"git_commit": self.git_commit, "versions": self.versions, **where, "platform": self.platform}
+
 
 @dataclass(frozen=True)
 class DataSource:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slimreid.errors import ConfigError
-from slimreid.evaluation.metrics.result import PairedDifference
 from slimreid.evaluation.reports.formatting import (
     NOTHING,
     interval_points,
@@ -31,7 +30,8 @@ def headings(comparison: Comparison) -> list[str]:
 
 
 def cells(row: Row, columns: Sequence[str]) -> list[str]:
-    """The cells of a row, as text."""
+    """The cells of a row, as text; a star where a difference of 0 is outside the interval."""
+    delta = row.difference
     values = {
         "model": f"{row.label} †" if row.on_test else row.label,
         "seeds": str(len(row.seeds)),
@@ -39,8 +39,8 @@ def cells(row: Row, columns: Sequence[str]) -> list[str]:
         "95 % interval": interval_points(row.interval) if row.interval else "",
         "rank-1": spread_text(row.rank1),
         "mINP": spread_text(row.minp),
-        "Δ mAP": signed_points(row.difference.value) if row.difference else "",
-        "Δ 95 %": difference_text(row.difference),
+        "Δ mAP": signed_points(delta.value) if delta else "",
+        "Δ 95 %": f"{signed_interval(delta)}{' *' if delta.clear else ''}" if delta else "",
         "parameters": NOTHING if row.parameters is None else f"{row.parameters / 1e6:,.2f} M",
         "GFLOPs": NOTHING if row.gflops is None else f"{row.gflops:,.3g}",
         "images/s": f"{row.images_per_second:,.1f}" if row.images_per_second else "",
@@ -52,13 +52,6 @@ def spread_text(spread: Spread) -> str:
     """`61.2 ± 0.8`, or `61.2` for one seed."""
     text = points(spread.mean)
     return text if spread.std is None else f"{text} ± {points(spread.std)}"
-
-
-def difference_text(difference: PairedDifference | None) -> str:
-    """`+0.3 to +2.6 *`, the star where 0 is outside."""
-    if difference is None:
-        return ""
-    return f"{signed_interval(difference)}{' *' if difference.clear else ''}"
 
 
 def caption(comparison: Comparison) -> list[str]:

@@ -32,24 +32,22 @@ _CJK_FILE = re.compile(r"cjk|notosanssc|sourcehan|msyh|pingfang|hiragino|wqy|dro
 @cache
 def families() -> tuple[str, ...]:
     """Font families for matplotlib, tried in this order for each character; all of them are installed."""
-    logging.getLogger("matplotlib.font_manager").addFilter(_no_bold_is_fine)
+    # A fallback font without a bold face is no reason to say anything.
+    logging.getLogger("matplotlib.font_manager").addFilter(
+        lambda record: "Failed to find font weight" not in record.getMessage()
+    )
     return ("sans-serif", *_installed_cjk())
 
 
-def _no_bold_is_fine(record: logging.LogRecord) -> bool:
-    """A fallback font without a bold face is no reason to say anything."""
-    return "Failed to find font weight" not in record.getMessage()
-
-
 @cache
-def _installed_cjk(most: int = 2) -> tuple[str, ...]:
+def _installed_cjk() -> tuple[str, ...]:
     known = {font.name for font in fontManager.ttflist}
     if known.isdisjoint(CJK):  # matplotlib's list is a cache; the font may be newer
         for path in findSystemFonts():
             if _CJK_FILE.search(Path(path).name):
                 fontManager.addfont(path)
         known = {font.name for font in fontManager.ttflist}
-    return tuple(name for name in CJK if name in known)[:most]
+    return tuple(name for name in CJK if name in known)[:2]
 
 
 @cache

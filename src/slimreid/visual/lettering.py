@@ -43,7 +43,26 @@ def write(
     draw.text(place, text, colour, pillow_font(size, frozenset(text)), anchor=anchor)
 
 
-def hatched_box(cell: tuple[int, int], look: Look, text: str = "", size: int = 12) -> Image.Image:
+def paste_picture(
+    sheet: Image.Image,
+    picture: Image.Image | None,
+    corner: tuple[int, int],
+    cell: tuple[int, int],
+    look: Look,
+    absent: str = "",
+    size: int = 12,
+) -> None:
+    """Put a picture into a cell (width, height) of a sheet, centred; where it is None, a labelled box."""
+    if picture is None:
+        sheet.paste(hatched_box(cell, look, absent, size), corner)
+        return
+    (x, y), (width, height) = corner, cell
+    shape = (min(width, max(1, round(picture.width * height / picture.height))), height)
+    scaled = picture.convert("RGB").resize(shape, Image.Resampling.BICUBIC)
+    sheet.paste(scaled, (x + (width - scaled.width) // 2, y))
+
+
+def hatched_box(cell: tuple[int, int], look: Look, text: str, size: int) -> Image.Image:
     """A box with slanted lines for an image that does not exist, with a label in the middle."""
     width, height = cell
     box = Image.new("RGB", cell, look.paper)

@@ -63,9 +63,8 @@ class Look:
 
     def colours(self) -> dict[str, str]:
         """Name of each colour, as the style sheet calls it -> its value."""
-        plain = ("paper", "card", "ink", "faint", "edge", "right", "wrong", "accent", "note")
-        numbered = {f"series-{k}": colour for k, colour in enumerate(self.series)}
-        return {name: getattr(self, name) for name in plain} | numbered
+        plain = {key: value for key, value in vars(self).items() if key not in ("name", "series")}
+        return plain | {f"series-{k}": colour for k, colour in enumerate(self.series)}
 
     def drawing(self) -> AbstractContextManager[None]:
         """Settings under which figures of this look are drawn and written."""

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
 from slimreid.ablation.grid import parse_axes
 from slimreid.ablation.plan import Experiment, Job, grid_experiments, make_jobs
 from slimreid.ablation.runner import Failure, run_jobs, states
@@ -22,7 +20,7 @@ from slimreid.errors import ConfigError, DataError
 from slimreid.inference.load import load
 from slimreid.inference.model_card import MODEL_NAME
 from slimreid.progress import progress
-from slimreid.runs.comparison import Comparison, compare_records
+from slimreid.runs.comparison import compare_records
 from slimreid.runs.measure import first_of_each, measure_speeds
 from slimreid.runs.record import RunRecord
 from slimreid.runs.tables import write_comparison
@@ -62,9 +60,8 @@ def _check_feature(feature: str, jobs: Sequence[Job]) -> None:
         second = job.config.model.second
         if feature in ("slimmed", "fused") and feature != second:
             there = ", ".join(filter(None, ("original", second, "both")))
-            raise ConfigError(
-                f"--feature {feature}: '{job.experiment.title}' has no such feature, only {there}"
-            )
+            name = job.experiment.title
+            raise ConfigError(f"--feature {feature}: '{name}' has no such feature, only {there}")
 
 
 @contextmanager
@@ -110,7 +107,10 @@ def _conclude(
     print_comparison(comparison)
     for suffix in (".md", ".csv", ".json"):
         write_comparison(out / f"ablation{suffix}", comparison)
-    save_picture(plot_of(comparison, experiments), out / "ablation.png")
+    where = {experiment.title: experiment.changes for experiment in experiments}
+    points = [GridPoint(where[row.label], row.map.values) for row in comparison.rows]
+    figure = ablation_plot(points, ylabel=f"mAP, {comparison.feature} (points)")
+    save_picture(figure, out / "ablation.png")
     say(f"table: {out / 'ablation.md'} (.csv, .json), plot: {out / 'ablation.png'}")
 
 
@@ -120,10 +120,3 @@ def _speeds(records: Sequence[RunRecord], jobs: Sequence[Job]) -> dict[str, floa
     found = {label: folders[record.name] for label, record in first_of_each(records).items()}
     models = {label: load(folder) for label, folder in found.items() if (folder / MODEL_NAME).is_file()}
     return measure_speeds(models, rounds=lambda rounds: progress(rounds, "measuring speed")) if models else {}
-
-
-def plot_of(comparison: Comparison, experiments: Sequence[Experiment]) -> Figure:
-    """The figure of a comparison whose rows are the points of a grid."""
-    where = {experiment.title: experiment.changes for experiment in experiments}
-    points = [GridPoint(where[row.label], row.map.values) for row in comparison.rows]
-    return ablation_plot(points, ylabel=f"mAP, {comparison.feature} (points)")

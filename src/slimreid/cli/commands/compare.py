@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from slimreid.cli.console import print_table, say
@@ -14,13 +14,7 @@ from slimreid.inference.load import load
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.progress import progress
 from slimreid.runs.comparison import Comparison, changed_options, compare_records, group_by_seed
-from slimreid.runs.measure import (
-    evaluation_record,
-    first_of_each,
-    is_evaluation,
-    measure_speeds,
-    run_record,
-)
+from slimreid.runs.measure import evaluation_record, first_of_each, is_evaluation, measure_speeds, run_record
 from slimreid.runs.record import RunRecord, read_record
 from slimreid.runs.tables import caption, cells, check_suffix, headings, write_comparison
 from slimreid.visual.html.report import write_report
@@ -31,17 +25,18 @@ SHOWN_OPTIONS = 12
 
 def compare(options: CompareOptions) -> None:
     """Compare trained models in one table, against the first row."""
+    feature, samples = options.feature, options.samples
     if options.out is not None:
         check_suffix(options.out)
         check_writable(options.out)
-    feature, samples = options.feature, options.samples
     models: dict[str, LoadedModel] = {}
-    records = group_by_seed(
-        [_open(model, options.data, models) for model in progress(options.models, "reading runs")]
-    )
+    given = progress(options.models, "reading runs")
+    records = group_by_seed([_open(model, options.data, models) for model in given])
     comparison = compare_records(records, feature, samples=samples)  # refuses before the speed is measured
     if models and not options.skip_speed:
-        speeds = _speeds(records, models, options.batch, options.repeats)
+        chosen = {label: models[r.name] for label, r in first_of_each(records).items() if r.name in models}
+        bar = partial(progress, description="measuring speed")
+        speeds = measure_speeds(chosen, options.batch, options.repeats, bar)
         comparison = compare_records(records, feature, speeds=speeds, samples=samples)
     print_comparison(comparison)
     _print_options(changed_options(records))
@@ -66,13 +61,6 @@ def _open(run: Path, data: Path | None, models: dict[str, LoadedModel]) -> RunRe
     return record
 
 
-def _speeds(
-    records: Sequence[RunRecord], models: dict[str, LoadedModel], batch: int, repeats: int
-) -> dict[str, float]:
-    chosen = {label: models[r.name] for label, r in first_of_each(records).items() if r.name in models}
-    return measure_speeds(chosen, batch, repeats, lambda rounds: progress(rounds, "measuring speed"))
-
-
 def print_comparison(comparison: Comparison) -> None:
     """One table, or two where the terminal is too narrow, and what must be known of it."""
     columns = headings(comparison)
@@ -92,12 +80,8 @@ def _print_options(changed: dict[str, dict[str, object]]) -> None:
 
 def report(options: ReportOptions) -> None:
     """Write one self-contained HTML page: metrics, curves, examples, commands to reproduce it."""
-    names = run_names(options.models)
-    out = options.out
+    named, out = list(zip(options.models, run_names(options.models), strict=True)), options.out
     check_writable(out)
-    gathered = [
-        gather_run(path, name, options.data)
-        for path, name in progress(list(zip(options.models, names, strict=True)), "evaluating models")
-    ]
-    write_report(gathered, out)
+    runs = [gather_run(path, name, options.data) for path, name in progress(named, "evaluating models")]
+    write_report(runs, out)
     say(f"report: {out} ({out.stat().st_size / 1e6:.1f} MB)")

@@ -8,16 +8,12 @@ from slimreid.cli.console import console, say, table
 from slimreid.cli.options.images import EmbedOptions
 from slimreid.extras import explain_missing
 from slimreid.files import check_writable
-from slimreid.inference.embedding_sets.files import (
-    Embeddings,
-    check_suffix,
-    refuse_other_file,
-    write_embeddings,
-)
+from slimreid.inference.embedding_sets.files import check_suffix, refuse_other_file, write_embeddings
 from slimreid.inference.features.embed_dataset import embed_dataset, open_images
 from slimreid.inference.features.extract import Extraction
 from slimreid.inference.load import load
-from slimreid.modalities import canonical, parse_subset
+from slimreid.inference.search import canonical_of
+from slimreid.modalities import parse_subset
 
 
 def embed(options: EmbedOptions) -> None:
@@ -29,9 +25,7 @@ def embed(options: EmbedOptions) -> None:
     loaded = load(options.model, options.device, options.threads)
     if not options.overwrite:
         refuse_other_file(options.out, loaded.feature_fingerprint, options.feature)
-    default = options.modality
-    if default is not None and default not in loaded.modalities:
-        default = canonical(default)
+    default = None if options.modality is None else canonical_of(loaded, options.modality)
     data, how = open_images(loaded, options.images, default, options.camera)
     chosen = parse_subset(options.modalities, loaded.modalities) if options.modalities else None
     started = time.monotonic()
@@ -50,7 +44,18 @@ def embed(options: EmbedOptions) -> None:
     )
     seconds = time.monotonic() - started
     changed = write_embeddings(options.out, found, options.overwrite)
-    _print_found(found, f"{options.images} ({how})", seconds)
+    rows: list[tuple[str, object]] = [("images", f"{options.images} ({how})")]
+    if found.origin:
+        rows.append(("origin", found.origin))
+    rows += [
+        ("samples", len(found)),
+        ("identities", len(set(found.identities) - {""}) or "unknown"),
+        ("modalities", "+".join(found.modalities)),
+        ("feature", f"{found.feature}, {found.features.shape[1]:,} numbers"),
+        ("model", found.fingerprint[:12]),
+        ("samples/s", f"{len(found) / max(seconds, 1e-9):.1f}"),
+    ]
+    console.print(table(["embedding", ""], rows))
     for note in notes:
         say(f"note: {note}")
     say(f"{'written' if changed else 'unchanged'}: {options.out}")
@@ -87,20 +92,3 @@ def _embed_to_parquet(options: EmbedOptions) -> None:
         rows += [("embedded now", found.new_rows), ("rows/s", f"{found.rows_per_second:.1f}")]
     console.print(table(["embedding", ""], rows))
     say(f"{'written' if found.new_rows else 'complete already'}: {options.out}")
-
-
-def _print_found(found: Embeddings, images: str, seconds: float) -> None:
-    """Say what was embedded, and how fast."""
-    identities = len(set(found.identities) - {""})
-    rows: list[tuple[str, object]] = [
-        ("images", images),
-        ("samples", len(found)),
-        ("identities", identities or "unknown"),
-        ("modalities", "+".join(found.modalities)),
-        ("feature", f"{found.feature}, {found.features.shape[1]:,} numbers"),
-        ("model", found.fingerprint[:12]),
-        ("samples/s", f"{len(found) / max(seconds, 1e-9):.1f}"),
-    ]
-    if found.origin:
-        rows.insert(1, ("origin", found.origin))
-    console.print(table(["embedding", ""], rows))

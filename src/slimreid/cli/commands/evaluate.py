@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from slimreid.cli.console import console, say, table
+from slimreid.cli.console import console, print_facts, say, table
 from slimreid.cli.options.measuring import EvaluateOptions
 from slimreid.errors import ConfigError
 from slimreid.evaluation.metrics.rerank import KReciprocal
@@ -20,7 +20,7 @@ from slimreid.evaluation.reports.evaluate import (
     read_evaluation,
 )
 from slimreid.evaluation.reports.thresholds import Threshold, thresholds_of
-from slimreid.evaluation.reports.writing import RANKS, dump, facts, figures, sheets, write_evaluation
+from slimreid.evaluation.reports.writing import FIGURES, dump, facts, figures, sheets, write_evaluation
 from slimreid.extras import explain_missing
 from slimreid.files import check_writable, write_text
 from slimreid.inference.embedding_sets.card import SET_CARD_NAME
@@ -92,22 +92,16 @@ def _evaluate_embeddings(options: EvaluateOptions) -> None:
         ("queries", f"{result.valid_queries:,} valid, {result.skipped_queries:,} skipped"),
         ("gallery", f"{found.gallery:,}; {found.left_out:,} rows without features left out"),
     ]
-    for name, text in lines:
-        console.print(f"{name:<11}", style="bold", end="")
-        say(text)
-    columns = ("feature", "mAP", "95 %", "mINP", *(f"R-{k}" for k in RANKS))
+    print_facts(lines)
     row = figures(found.card.feature, result, found.interval)
-    console.print(table(columns, [row], "retrieval"))
+    console.print(table(FIGURES, [row], "retrieval"))
     say(f"written: {target}")
 
 
 def _rerank(options: EvaluateOptions) -> KReciprocal:
-    given: dict[str, Any] = {
-        "k1": options.rerank_k1,
-        "k2": options.rerank_k2,
-        "original_weight": options.rerank_lambda,
-    }
-    return KReciprocal(**{name: value for name, value in given.items() if value is not None})
+    given = (options.rerank_k1, options.rerank_k2, options.rerank_lambda)
+    named: Any = zip(("k1", "k2", "original_weight"), given, strict=True)
+    return KReciprocal(**{name: value for name, value in named if value is not None})
 
 
 def _thresholds(options: EvaluateOptions, loaded: LoadedModel, available: Subset) -> list[Threshold]:
@@ -161,9 +155,7 @@ def _chosen_elsewhere(
 
 def print_evaluation(evaluation: Evaluation) -> None:
     """Show the tables of an evaluation; those about a single kind of feature for its main one only."""
-    for name, text in facts(evaluation):
-        console.print(f"{name:<11}", style="bold", end="")
-        say(text)
+    print_facts(facts(evaluation))
     for sheet in sheets(evaluation):
         if sheet.kind not in (None, evaluation.main):
             continue

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from slimreid.cli.console import console, print_table, say, table
 from slimreid.cli.options.export import ExportOptions
 from slimreid.exporting.export import export as export_model
 from slimreid.inference.exported_card import ExportedCard
-from slimreid.inference.onnx_engine import OnnxEngine
 
 MB = 2**20
 
@@ -22,15 +23,15 @@ def export(options: ExportOptions) -> None:
         force=options.force,
         overwrite=options.overwrite,
     )
-    _print_card(card, OnnxEngine(options.out))
+    _print_card(card, options.out)
     for fault in card.check["faults"]:
         say(f"warning: the check failed: {fault}")
     say(f"written: {options.out}")
 
 
-def _print_card(card: ExportedCard, engine: OnnxEngine) -> None:
+def _print_card(card: ExportedCard, folder: Path) -> None:
     """Say what was written and how it compares with the original."""
-    size = sum((engine.folder / name).stat().st_size for name in card.files)
+    size = sum((folder / name).stat().st_size for name in card.files)
     rows: list[tuple[str, object]] = [
         ("precision", card.precision),
         ("modalities", "+".join(card.modalities)),
@@ -50,14 +51,10 @@ def _print_card(card: ExportedCard, engine: OnnxEngine) -> None:
             ("rank-1, %", "{:.2f} → {:.2f}".format(*(100 * value for value in accuracy["rank1"]))),
         ]
     console.print(table(["export", ""], rows))
-    print_table(
-        ["modalities", "smallest cosine", *(f"same patches, stage {n + 1}" for n in range(len(card.stages)))],
-        [
-            (
-                "+".join(each["subset"]) + (" (noise)" if each["noise"] else ""),
-                f"{each['cosine']:.6f}",
-                *(f"{share:.2%}" for share in each["kept"]),
-            )
-            for each in card.check["agreements"]
-        ],
-    )
+    stages = (f"same patches, stage {n + 1}" for n in range(len(card.stages)))
+    columns = ["modalities", "smallest cosine", *stages]
+    agreements = []
+    for each in card.check["agreements"]:
+        seen = "+".join(each["subset"]) + (" (noise)" if each["noise"] else "")
+        agreements.append((seen, f"{each['cosine']:.6f}", *(f"{share:.2%}" for share in each["kept"])))
+    print_table(columns, agreements)

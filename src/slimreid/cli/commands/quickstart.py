@@ -29,13 +29,8 @@ def _print_stage(stage: Stage) -> None:
 
 
 def _print_result(done: Quickstart) -> None:
-    console.print(
-        table(
-            HEADLINE,
-            [headline(run, done.speed[run.name]) for run in done.runs],
-            "retrieval with all modalities",
-        )
-    )
+    figures = [headline(run, done.speed[run.name]) for run in done.runs]
+    console.print(table(HEADLINE, figures, "retrieval with all modalities"))
     rows, names = [], []
     for run in done.runs:
         matrix = run.evaluation.missing[run.evaluation.main]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from slimreid.cli.console import console, say, table
+from slimreid.cli.console import console, print_json, say, table
 from slimreid.cli.options.images import SearchOptions
 from slimreid.config.model import DEFAULT_MODEL
 from slimreid.errors import ConfigError, ModelError
@@ -35,7 +34,7 @@ def search(options: SearchOptions) -> None:
     wanted, more = embed_dataset(loaded, queries, feature=options.feature)
     answers = rank(wanted, gallery, options.top)
     if options.json:
-        print(json.dumps([_plain(answer) for answer in answers], indent=2, ensure_ascii=False))
+        print_json([{"query": each.query, "hits": [vars(hit) for hit in each.hits]} for each in answers])
     else:
         for answer in answers:
             _print(answer)
@@ -79,41 +78,16 @@ def _fingerprint(path: Path) -> str | None:
 def _print(answer: Answer) -> None:
     """One query as a table."""
     say(f"{_names(answer.query)} among {answer.searched:,} samples:")
-    has_names = any(hit.identity for hit in answer.hits)
-    has_cameras = any(hit.camera for hit in answer.hits)
-    columns = ["rank", "similarity", *["identity"] * has_names, *["camera"] * has_cameras, "image"]
-    rows = [
-        [
-            str(hit.rank),
-            f"{hit.similarity:.4f}",
-            *[hit.identity] * has_names,
-            *[hit.camera] * has_cameras,
-            _names(hit.paths),
-        ]
-        for hit in answer.hits
-    ]
-    console.print(table(columns, rows))
+    shown = [name for name in ("identity", "camera") if any(getattr(hit, name) for hit in answer.hits)]
+    rows = []
+    for hit in answer.hits:
+        known = (getattr(hit, name) for name in shown)
+        rows.append([str(hit.rank), f"{hit.similarity:.4f}", *known, _names(hit.paths)])
+    console.print(table(["rank", "similarity", *shown, "image"], rows))
 
 
 def _names(paths: dict[str, Path]) -> str:
     """The first file, and in which other modalities the sample is there."""
-    first, *others = paths.items()
-    place = first[1]
+    place = next(iter(paths.values()))
     shown = place.relative_to(Path.cwd()) if place.is_relative_to(Path.cwd()) else place
-    return f"{shown}{''.join(f' +{name}' for name, _ in others)}"
-
-
-def _plain(answer: Answer) -> dict[str, object]:
-    return {
-        "query": {name: str(path) for name, path in answer.query.items()},
-        "hits": [
-            {
-                "rank": hit.rank,
-                "similarity": hit.similarity,
-                "identity": hit.identity,
-                "camera": hit.camera,
-                "paths": {name: str(path) for name, path in hit.paths.items()},
-            }
-            for hit in answer.hits
-        ],
-    }
+    return f"{shown}{''.join(f' +{name}' for name in list(paths)[1:])}"

@@ -30,7 +30,8 @@ def train(options: TrainOptions) -> int:
     processes = join_processes()
     out = options.out
     if processes.main and options.demo_config is not None:
-        _print_notes(options.demo_config, options.demo_options)
+        for note in read_demo_options(read_demo_file(options.demo_config, options.demo_options)).notes():
+            say(f"{options.demo_config.name}: {note}")
     quiet = nullcontext() if processes.main else quietened("slimreid", logging.ERROR)
     try:
         with quiet:
@@ -44,25 +45,15 @@ def train(options: TrainOptions) -> int:
         raise type(error)(f"process {processes.rank}: {error}") from error
     except KeyboardInterrupt as stop:
         if processes.main:
-            _print_stopped(out)
+            saved = CheckpointStore(RunFolder(out)).exists
+            again = f", resume with --out {out} --resume auto" if saved else ""
+            logger.info("stopped; %s%s", what_is_left(saved), again)
         return stop_code(stop)
     finally:
         leave_processes()
     if processes.main:
         _print_result(result, out)
     return 0
-
-
-def _print_stopped(out: Path) -> None:
-    saved = CheckpointStore(RunFolder(out)).exists
-    again = f", resume with --out {out} --resume auto" if saved else ""
-    logger.info("stopped; %s%s", what_is_left(saved), again)
-
-
-def _print_notes(demo_config: Path, pairs: list[str]) -> None:
-    """Say which old options had no effect or are not known."""
-    for note in read_demo_options(read_demo_file(demo_config, pairs)).notes():
-        say(f"{demo_config.name}: {note}")
 
 
 def _print_result(result: dict[str, Any], out: Path) -> None:

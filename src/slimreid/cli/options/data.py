@@ -14,7 +14,7 @@ from slimreid.errors import ConfigError
 
 @dataclass(frozen=True)
 class SynthOptions:
-    """Options of `slimreid data synth`."""
+    """Generate a synthetic rgb/nir/tir dataset."""
 
     out: Path
     """New folder; gets the layout of RGBNT201, manifest.csv and the true object masks."""
@@ -50,7 +50,7 @@ class SynthOptions:
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """Options of `slimreid data import`."""
+    """Read a dataset folder into a manifest."""
 
     source: Path
     """Folder of the dataset."""
@@ -80,7 +80,7 @@ class ImportOptions:
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """Options of `slimreid data check`."""
+    """Check a manifest and its files; exit code 1 if there are errors."""
 
     data: Path
     """Manifest, or a folder with manifest.csv."""
@@ -94,7 +94,7 @@ class CheckOptions:
 
 @dataclass(frozen=True)
 class SimulateOptions:
-    """Options of `slimreid data simulate`."""
+    """Simulate nir and tir images for an rgb dataset."""
 
     data: Path
     """Manifest of an rgb dataset, or its folder."""
@@ -108,7 +108,7 @@ class SimulateOptions:
 
 @dataclass(frozen=True)
 class SheetOptions:
-    """Options of `slimreid data sheet`."""
+    """Draw a few identities, each from several cameras, in one picture."""
 
     data: Path
     """Manifest, or a folder with manifest.csv."""
@@ -132,7 +132,7 @@ class SheetOptions:
 
 @dataclass(frozen=True)
 class PreviewOptions:
-    """Options of `slimreid data preview`."""
+    """Draw training batches as the model will see them."""
 
     config: Config
     out: Path = Path("runs/preview")

@@ -12,7 +12,7 @@ from slimreid.config.values import check_least
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Options of `slimreid export`."""
+    """Export a trained model to ONNX, checked against the original; it runs without torch."""
 
     model: Path
     """Folder of a run or checkpoint, or a model file."""
@@ -32,7 +32,7 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class AdaptOptions:
-    """Options of `slimreid adapt`."""
+    """Adapt a model to the cameras of a site with images that nobody has labelled."""
 
     model: Path
     """Folder of a run or checkpoint, a model file, the folder of an exported model, or the name of one that

@@ -63,7 +63,7 @@ class RowOptions(GalleryOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateOptions(GalleryOptions):
-    """Options of `slimreid gallery create`."""
+    """Make an empty gallery for the features of a model."""
 
     model: Path = Path(DEFAULT_MODEL)
     """Run, model file, exported folder or name of a model that ships, whose features the gallery holds."""
@@ -73,7 +73,7 @@ class CreateOptions(GalleryOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class EnrolOptions(ModelOptions, ServerOptions):
-    """Options of `slimreid gallery enrol`."""
+    """Enrol a manifest, a folder per identity, or image files."""
 
     sources: list[str]
     """A manifest, a folder with one folder per identity, or image files."""
@@ -112,7 +112,7 @@ class QueryOptions(ModelOptions, RowOptions, ServerOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class GallerySearchOptions(QueryOptions):
-    """Options of `slimreid gallery search`."""
+    """Find the rows or identities most similar to given images."""
 
     top: int = 10
     """Number of answers per query."""
@@ -133,7 +133,7 @@ class GallerySearchOptions(QueryOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class IdentifyOptions(QueryOptions):
-    """Options of `slimreid gallery identify`."""
+    """Say who images show: a name, not sure, or unknown."""
 
     rate: float = 0.01
     """Share of searches for strangers that may be answered with a name (FPIR): 0.01, 0.003 or 0.001."""
@@ -141,7 +141,7 @@ class IdentifyOptions(QueryOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class GalleryListOptions(GalleryOptions):
-    """Options of `slimreid gallery list`."""
+    """List the identities."""
 
     json: bool = False
     """Print everything as JSON."""
@@ -149,7 +149,7 @@ class GalleryListOptions(GalleryOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RowsOptions(RowOptions):
-    """Options of `slimreid gallery show`."""
+    """Show rows."""
 
     json: bool = False
     """Print everything as JSON."""
@@ -157,7 +157,7 @@ class RowsOptions(RowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class GalleryCheckOptions(RowOptions):
-    """Options of `slimreid gallery check`."""
+    """Check the store; list rows to look at (exit code 1 if any)."""
 
     json: bool = False
     """Print everything as JSON."""
@@ -165,7 +165,7 @@ class GalleryCheckOptions(RowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RemoveOptions(RowOptions):
-    """Options of `slimreid gallery remove`."""
+    """Take rows out, or erase them for good."""
 
     forget: bool = False
     """Erase the rows for good, from the log too; this cannot be undone."""
@@ -173,7 +173,7 @@ class RemoveOptions(RowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RenameOptions(GalleryOptions):
-    """Options of `slimreid gallery rename`."""
+    """Give an identity another name."""
 
     old: str
     """Name of the identity."""
@@ -183,7 +183,7 @@ class RenameOptions(GalleryOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOptions(GalleryOptions):
-    """Options of `slimreid gallery merge`."""
+    """Make several identities one."""
 
     identities: list[str]
     """Identities that are one."""
@@ -193,7 +193,7 @@ class MergeOptions(GalleryOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SplitOptions(GalleryOptions):
-    """Options of `slimreid gallery split`."""
+    """Make rows of an identity an identity of their own."""
 
     rows: list[int]
     """Rows of one identity that are somebody else."""
@@ -203,7 +203,7 @@ class SplitOptions(GalleryOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class AssignOptions(GalleryOptions):
-    """Options of `slimreid gallery assign`."""
+    """Give rows the identities of a table."""
 
     table: Path
     """CSV with the columns row and identity, as 'gallery cluster' writes it."""
@@ -211,7 +211,7 @@ class AssignOptions(GalleryOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class UndoOptions(GalleryOptions):
-    """Options of `slimreid gallery undo`."""
+    """Undo the last changes."""
 
     steps: int = 1
     """Changes to undo, the last one first."""
@@ -219,7 +219,7 @@ class UndoOptions(GalleryOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class LogOptions(GalleryOptions):
-    """Options of `slimreid gallery log`."""
+    """Show who changed and searched what."""
 
     limit: int = 20
     """Entries to show, the last one first; 0 = all."""
@@ -232,7 +232,7 @@ class LogOptions(GalleryOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateOptions(ModelOptions):
-    """Options of `slimreid gallery calibrate`."""
+    """Find thresholds with a known rate of false positives."""
 
     data: Path | None = None
     """Manifest or folder with samples of known identity to search for; default: the rows of the gallery."""
@@ -246,7 +246,7 @@ class CalibrateOptions(ModelOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOptions(RowOptions):
-    """Options of `slimreid gallery cluster`."""
+    """Propose identities for rows that have none."""
 
     out: Path = Path("clusters.csv")
     """Table to write, for 'gallery assign'."""
@@ -266,7 +266,7 @@ class ClusterOptions(RowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class GalleryExportOptions(RowOptions):
-    """Options of `slimreid gallery export`."""
+    """Write everything into a Parquet file."""
 
     out: Path
     """Parquet file to write."""
@@ -276,7 +276,7 @@ class GalleryExportOptions(RowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class GalleryImportOptions(GalleryOptions):
-    """Options of `slimreid gallery import`."""
+    """Take in the rows of Parquet files."""
 
     files: list[Path]
     """Parquet files that 'gallery export' wrote, or folders that 'embed' wrote; the gallery is made if it is
@@ -287,7 +287,7 @@ class GalleryImportOptions(GalleryOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CopyOptions(GalleryOptions):
-    """Options of `slimreid gallery copy`."""
+    """Copy into another file or server, checked row by row."""
 
     target: str
     """Where to: a file or milvus://host:port/NAME; made if it is not there."""
@@ -295,7 +295,7 @@ class CopyOptions(GalleryOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReembedOptions(GalleryOptions):
-    """Options of `slimreid gallery reembed`."""
+    """Compute all features anew with another model."""
 
     model: Path = field(metadata=REQUIRED)
     """Run, model file, exported folder or name of a model to compute all features with."""

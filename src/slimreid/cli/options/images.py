@@ -16,7 +16,7 @@ PICTURES = (".png", ".jpg", ".jpeg", ".html", ".htm")
 
 @dataclass(frozen=True)
 class EmbedOptions:
-    """Options of `slimreid embed`."""
+    """Compute features of all images of a dataset or folder into one file."""
 
     images: Path
     """Manifest, a folder with manifest.csv, or any folder of images. Into Parquet: a manifest, which may be
@@ -92,7 +92,7 @@ class EmbedOptions:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Options of `slimreid search`."""
+    """Find the samples of a folder that are most similar to given images."""
 
     images: list[str]
     """Image files. Names that differ only in the modality (a_rgb.png a_tir.png) are one sample, as are all
@@ -130,7 +130,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class ShowOptions:
-    """Options of `slimreid show`."""
+    """Draw the patches a model kept in a sample, with --rank also its rank list."""
 
     model: Path
     """Folder of a run or checkpoint, a model file, or the folder of an exported model."""

@@ -14,7 +14,7 @@ from slimreid.errors import ConfigError
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """Options of `slimreid evaluate`."""
+    """Evaluate retrieval with a trained model."""
 
     model: Path
     """Folder of a run or checkpoint, a model file, the folder of an exported model, the name of one that
@@ -67,7 +67,7 @@ class EvaluateOptions:
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """Options of `slimreid compare`."""
+    """Compare trained models in one table; runs that differ only in the seed share a row."""
 
     models: list[Path]
     """Folders of runs or exported models, model files, evaluations (evaluation.json), or results of
@@ -98,7 +98,7 @@ class CompareOptions:
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """Options of `slimreid report`."""
+    """Write one HTML page on trained models: metrics, curves, examples."""
 
     models: list[Path]
     """Folders of runs, or model files; the first is the reference of the comparison."""
@@ -114,7 +114,7 @@ class ReportOptions:
 
 @dataclass(frozen=True)
 class ProfileOptions:
-    """Options of `slimreid profile`."""
+    """Measure parameters, GFLOPs, tokens per block, latency, throughput and memory."""
 
     model: Path
     """Folder of a run or an exported model, a model file, or a recipe or config (.yaml), untrained."""
@@ -145,7 +145,7 @@ class ProfileOptions:
 
 @dataclass(frozen=True)
 class SummaryOptions:
-    """Options of `slimreid model summary`."""
+    """Show parameters, GFLOPs, tokens per stage and feature sizes."""
 
     config: Config
     classes: int = 100
@@ -158,7 +158,7 @@ class SummaryOptions:
 
 @dataclass(frozen=True)
 class ListOptions:
-    """Options of `slimreid model list`."""
+    """List the named backbones."""
 
     json: bool = False
     """Print everything as JSON."""

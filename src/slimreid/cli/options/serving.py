@@ -22,7 +22,7 @@ class ServedOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions(ServedOptions):
-    """Options of `slimreid serve`."""
+    """Serve a gallery: a page to search it, an HTTP interface for programs. See also 'serve token'."""
 
     model: Path | None = None
     """Run, model file, exported folder or name of a model; default: the one the gallery was made with."""
@@ -70,7 +70,7 @@ class ServeOptions(ServedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenAddOptions(ServedOptions):
-    """Options of `slimreid serve token add`."""
+    """Make a token and show it, this once."""
 
     role: Literal["viewer", "editor", "admin"] = field(metadata={"required": True})
     """viewer: search; editor: also change the gallery; admin: also calibrate and erase for good."""
@@ -80,12 +80,12 @@ class TokenAddOptions(ServedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenListOptions(ServedOptions):
-    """Options of `slimreid serve token list`."""
+    """List the tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenRevokeOptions(ServedOptions):
-    """Options of `slimreid serve token revoke`."""
+    """Make a token invalid."""
 
     name: str
     """Name of the token."""

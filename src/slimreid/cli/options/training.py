@@ -12,7 +12,7 @@ from slimreid.errors import ConfigError
 
 @dataclass(frozen=True)
 class QuickstartOptions:
-    """Options of `slimreid quickstart`."""
+    """Generate a small dataset, search it, train and evaluate three models, and write a report."""
 
     out: Path | None = None
     """Folder for everything; default: quickstart, or quickstart-fast with --fast. Run again to continue."""
@@ -27,7 +27,7 @@ class QuickstartOptions:
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """Options of `slimreid train`."""
+    """Train a model, or continue a run."""
 
     config: Config
     out: Path = Path("runs/train")
@@ -44,7 +44,7 @@ class TrainOptions:
 
 @dataclass(frozen=True)
 class ImportDemoOptions:
-    """Options of `slimreid import-demo`."""
+    """Turn a DeMo config and checkpoint into a run."""
 
     config: Path
     """DeMo config (.yml)."""
@@ -60,7 +60,7 @@ class ImportDemoOptions:
 
 @dataclass(frozen=True)
 class AblateOptions:
-    """Options of `slimreid ablate`."""
+    """Train every combination of some options with several seeds; compare."""
 
     config: Config
     grid: list[str] = field(default_factory=list)

@@ -62,9 +62,8 @@ class Labels:
         if self.query_cameras is None or self.gallery_cameras is None:
             raise DataError("camera pairs need query_cameras and gallery_cameras")
         Q, G = self.shape
-        return as_labels(self.query_cameras, "query_cameras", Q), as_labels(
-            self.gallery_cameras, "gallery_cameras", G
-        )
+        query = as_labels(self.query_cameras, "query_cameras", Q)
+        return query, as_labels(self.gallery_cameras, "gallery_cameras", G)
 
 
 @dataclass(frozen=True)
@@ -108,12 +107,8 @@ def as_features(features: Features, name: str) -> tuple[Tensor, Tensor]:
         raise DataError(f"{name} is empty, shape {(R, D)}; evaluation needs at least one row of each side")
     if tensor.dtype != torch.float64:
         tensor = tensor.float()
-    norms = torch.cat(
-        [
-            torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
-            for rows in torch.split(tensor, _NORM_ROWS)
-        ]
-    )
+    parts = torch.split(tensor, _NORM_ROWS)
+    norms = torch.cat([torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) for rows in parts])
     if not bool(norms.isfinite().all()):
         row = int((~norms.isfinite()).nonzero()[0])
         what = "NaN" if bool(tensor[row].isnan().any()) else "infinity"

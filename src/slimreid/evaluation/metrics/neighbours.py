@@ -112,9 +112,8 @@ class _Best:
         row, by_row = (flat % max(1, M)).sort(stable=True)
         item = flat[by_row] // max(1, M)
         count = torch.bincount(row, minlength=M)
-        slot = torch.arange(len(row), device=row.device) - torch.repeat_interleave(
-            count.cumsum(0) - count, count
-        )
+        first_of_row = torch.repeat_interleave(count.cumsum(0) - count, count)
+        slot = torch.arange(len(row), device=row.device) - first_of_row
         width = int(count.max()) if len(row) else 0
         better = self.score.new_full((M, width), -torch.inf)
         better[row, slot] = scores[item, row]

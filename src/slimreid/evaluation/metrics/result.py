@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from typing import Protocol as Interface
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma
 
-from slimreid.data.manifest import Protocol
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.metrics.roc import RocCurve
 
@@ -24,9 +22,7 @@ Ints = NDArray[np.int64]
 _DRAWS_AT_ONCE = 2**22
 
 
-def expected_average_precision(
-    matches: NDArray[np.int64], candidates: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def expected_average_precision(matches: Ints, candidates: Ints) -> Floats:
     """Mean average precision over all orders of N candidates with R ≥ 1 right ones, elementwise.
 
     Rank k is right with probability R/N, and then each of the k − 1 before it with (R−1)/(N−1). Summing
@@ -36,12 +32,38 @@ def expected_average_precision(
     R = np.asarray(matches, dtype=np.float64)
     harmonic = digamma(N + 1) + np.euler_gamma
     share = (R - 1) / np.maximum(N - 1, 1)
-    value: NDArray[np.float64] = (harmonic + (N - harmonic) * share) / N
+    value: Floats = (harmonic + (N - harmonic) * share) / N
     return value
 
 
 @dataclass(frozen=True, eq=False)
-class RetrievalResult:
+class QueryPrecisions:
+    """Average precision of Q queries: what intervals and paired differences need of a retrieval."""
+
+    protocol: str
+    query_ids: NDArray[np.generic]
+    average_precision: Floats
+    """(Q,), NaN for skipped queries."""
+
+    def __post_init__(self) -> None:
+        if self.average_precision.shape != self.query_ids.shape:
+            raise DataError(
+                f"{len(self.average_precision)} average precisions for {len(self.query_ids)} queries"
+            )
+
+    @property
+    def valid(self) -> NDArray[np.bool_]:
+        """(Q,): the queries that count, because they have a right answer left in the gallery."""
+        return ~np.isnan(self.average_precision)
+
+    @property
+    def map(self) -> float:
+        """Mean average precision over the valid queries."""
+        return float(self.average_precision[self.valid].mean())
+
+
+@dataclass(frozen=True, eq=False)
+class RetrievalResult(QueryPrecisions):
     """Figures of Q queries against one gallery; all shares are 0 to 1, all ranks count from 1.
 
     | field               | shape           | what                                                        |
@@ -60,9 +82,6 @@ class RetrievalResult:
     | `roc`               |                 | rates of true and false matches, if asked for and there     |
     """
 
-    protocol: Protocol
-    query_ids: NDArray[np.generic]
-    average_precision: Floats
     inverse_penalty: Floats
     first_hit: Ints
     matches: Ints
@@ -82,7 +101,7 @@ class RetrievalResult:
             raise DataError("top_index, top_score and top_is_match must have the same shape")
         if self.top_index.shape[:1] != (Q,) or self.top_index.ndim != 2:
             raise DataError(f"top_index must be ({Q}, k), not {self.top_index.shape}")
-        valid = self.valid
+        valid = self.matches > 0
         if not valid.any():
             raise DataError("a result needs at least one query with a right answer")
         for name in ("average_precision", "inverse_penalty"):
@@ -97,11 +116,6 @@ class RetrievalResult:
             raise DataError("cmc must be one row of shares that never fall")
 
     @property
-    def valid(self) -> NDArray[np.bool_]:
-        """(Q,): the queries that have a right answer left in the gallery."""
-        return self.matches > 0
-
-    @property
     def valid_queries(self) -> int:
         """How many queries count."""
         return int(self.valid.sum())
@@ -110,11 +124,6 @@ class RetrievalResult:
     def skipped_queries(self) -> int:
         """How many queries were left out, for want of any right answer."""
         return int((~self.valid).sum())
-
-    @property
-    def map(self) -> float:
-        """Mean average precision over the valid queries."""
-        return float(self.average_precision[self.valid].mean())
 
     @property
     def minp(self) -> float:
@@ -157,30 +166,6 @@ def nullable(values: NDArray[np.floating]) -> list[Any]:
     return nested
 
 
-class Precisions(Interface):
-    """What intervals are computed from: a `RetrievalResult`, or the part of one that a file keeps."""
-
-    @property
-    def protocol(self) -> str:
-        """`camera`, `scene` or `none`."""
-
-    @property
-    def query_ids(self) -> NDArray[np.generic]:
-        """(Q,): identities as they were given."""
-
-    @property
-    def average_precision(self) -> Floats:
-        """(Q,), NaN for skipped queries."""
-
-    @property
-    def valid(self) -> NDArray[np.bool_]:
-        """(Q,): the queries that count."""
-
-    @property
-    def map(self) -> float:
-        """Mean over the valid queries."""
-
-
 @dataclass(frozen=True)
 class Interval:
     """A value and the interval that holds the given share of its resamples."""
@@ -215,7 +200,9 @@ class PairedDifference(Interval):
         return self.low > 0 or self.high < 0
 
 
-def bootstrap_map(result: Precisions, *, samples: int = 2000, level: float = 0.95, seed: int = 0) -> Interval:
+def bootstrap_map(
+    result: QueryPrecisions, *, samples: int = 2000, level: float = 0.95, seed: int = 0
+) -> Interval:
     """Percentile interval of the mAP over resampled identities.
 
     Raises `DataError` for fewer than two identities, `ConfigError` for an option out of range.
@@ -226,8 +213,8 @@ def bootstrap_map(result: Precisions, *, samples: int = 2000, level: float = 0.9
 
 
 def paired_bootstrap(
-    first: Precisions,
-    second: Precisions,
+    first: QueryPrecisions,
+    second: QueryPrecisions,
     *,
     samples: int = 2000,
     level: float = 0.95,
@@ -245,15 +232,15 @@ def paired_bootstrap(
             "evaluate both under the same protocol against the same gallery"
         )
     precisions = [first.average_precision, second.average_precision]
-    means = _resampled_means(first, precisions, samples, level, seed)
-    difference = means[1] - means[0]
+    before, after = _resampled_means(first, precisions, samples, level, seed)
+    difference = after - before
     low, high = _percentiles(difference, level)
     positive = float((difference > 0).mean() + (difference == 0).mean() / 2)
     return PairedDifference(second.map - first.map, low, high, level, samples, positive)
 
 
 def _resampled_means(
-    result: Precisions, values: list[Floats], samples: int, level: float, seed: int
+    result: QueryPrecisions, values: list[Floats], samples: int, level: float, seed: int
 ) -> list[Floats]:
     """Means of values (Q,) over the valid queries of resampled identities, (samples,) for each."""
     if samples < 2 or not 0 < level < 1:

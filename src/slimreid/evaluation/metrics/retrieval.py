@@ -25,7 +25,7 @@ from slimreid.evaluation.metrics.ranking import (
     sort_values,
 )
 from slimreid.evaluation.metrics.rerank import KReciprocal, RerankedScores
-from slimreid.evaluation.metrics.result import RetrievalResult
+from slimreid.evaluation.metrics.result import Floats, RetrievalResult, nullable
 from slimreid.evaluation.metrics.roc import PairScores
 from slimreid.evaluation.metrics.scores import NO_SIMILARITY, CosineScores, EuclideanScores, ScoreSource
 
@@ -141,6 +141,8 @@ class Ranks:
         """What was found, once all queries are in."""
         labels = self.labels
         found = np.where(self._top_index >= 0, labels.gallery_ids[self._top_index], -1)
+        first = self._first_hit[self.matches > 0]
+        hits = np.bincount(first, minlength=max_rank + 1)[1 : max_rank + 1]
         return RetrievalResult(
             protocol=labels.protocol,
             query_ids=labels.query_names,
@@ -149,7 +151,7 @@ class Ranks:
             first_hit=self._first_hit,
             matches=self.matches,
             candidates=self.candidates,
-            cmc=cumulative_matches(self._first_hit[self.matches > 0], max_rank),
+            cmc=np.cumsum(hits) / len(first),
             top_index=self._top_index,
             top_score=self._top_score,
             top_is_match=found == labels.query_ids[:, None],
@@ -171,9 +173,7 @@ def score_chunks(
         yield slice(start, stop), mask_ignored(source.scores(start, stop), positives), positives
 
 
-def figures_of_ranks(
-    ranks: Tensor,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+def figures_of_ranks(ranks: Tensor) -> tuple[Floats, Floats, Ints]:
     """Average precision, inverse negative penalty and first hit, (b,) each, from ranks (b, n).
 
     Ranks ascend and are filled up with `NO_RANK`; a row without any gives NaN, NaN and 0.
@@ -189,19 +189,13 @@ def figures_of_ranks(
     return precision.cpu().numpy(), penalty.cpu().numpy(), first.cpu().numpy()
 
 
-def cumulative_matches(first_hit: NDArray[np.int64], max_rank: int) -> NDArray[np.float64]:
-    """CMC (max_rank,): the share of queries whose first right answer comes at rank 1, up to 2, ..."""
-    counts = np.bincount(first_hit, minlength=max_rank + 1)[1 : max_rank + 1]
-    return np.cumsum(counts) / len(first_hit)
-
-
 @dataclass(frozen=True, eq=False)
 class CameraPairs:
     """mAP of queries of camera a (rows, A) when only gallery items of camera b (columns, B) are searched."""
 
     query_cameras: NDArray[np.generic]
     gallery_cameras: NDArray[np.generic]
-    map: NDArray[np.float64]
+    map: Floats
     """(A, B), 0 to 1; NaN where no query has a right answer."""
     queries: Ints
     """(A, B): the queries behind each figure."""
@@ -216,7 +210,7 @@ class CameraPairs:
         return {
             "query_cameras": self.query_cameras.tolist(),
             "gallery_cameras": self.gallery_cameras.tolist(),
-            "map": [[None if np.isnan(v) else v for v in row] for row in self.map.tolist()],
+            "map": nullable(self.map),
             "queries": self.queries.tolist(),
         }
 
@@ -263,15 +257,11 @@ class PairMeasure:
 
 
 def _restrict(labels: EncodedLabels, columns: Ints) -> EncodedLabels:
-    places = labels.gallery_places
-    return replace(
-        labels,
-        gallery_ids=labels.gallery_ids[columns],
-        gallery_places=None if places is None else places[columns],
-    )
+    places = None if labels.gallery_places is None else labels.gallery_places[columns]
+    return replace(labels, gallery_ids=labels.gallery_ids[columns], gallery_places=places)
 
 
-def _group(precision: NDArray[np.float64], camera: Ints, cameras: int) -> tuple[NDArray[np.float64], Ints]:
+def _group(precision: Floats, camera: Ints, cameras: int) -> tuple[Floats, Ints]:
     """Means (A, B) over the queries of each camera that have a figure, and their number."""
     there = ~np.isnan(precision)
     total = np.zeros((cameras, precision.shape[1]))

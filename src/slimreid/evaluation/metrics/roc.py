@@ -113,7 +113,9 @@ def true_scores(scores: Tensor, positives: Positives) -> NDArray[np.float32]:
 def false_scores(scores: Tensor, positives: Positives) -> Iterator[NDArray[np.float32]]:
     """The same of the false pairs, some at a time."""
     row, column = (torch.from_numpy(part).to(scores.device) for part in (positives.query, positives.item))
-    for part, first in _row_parts(scores):
+    step = max(1, 2**21 // scores.shape[1])
+    for first in range(0, len(scores), step):
+        part = scores[first : first + step]
         false = part > NO_SIMILARITY
         own = (row >= first) & (row < first + len(part))
         false[row[own] - first, column[own]] = False
@@ -188,17 +190,8 @@ class PairScores:
         chosen = _chosen(at_least / total)
         below, at_least = below[chosen], at_least[chosen]
         true_rate = (len(true) - np.searchsorted(true, below, side="right")) / len(true)
-        edges, true_bars, false_bars = self._bars(true, top)
-        return RocCurve(
-            thresholds=self._thresholds(below, true, top),
-            false_rate=at_least / total,
-            true_rate=true_rate,
-            true_pairs=len(true),
-            false_pairs=total,
-            edges=edges,
-            true=true_bars,
-            false=false_bars,
-        )
+        thresholds = self._thresholds(below, true, top)
+        return RocCurve(thresholds, at_least / total, true_rate, len(true), total, *self._bars(true, top))
 
     def _steps(self, top: NDArray[np.float32]) -> tuple[NDArray[np.float32], Ints]:
         """Scores, ascending, and how many false pairs lie above each, exactly; the first is −infinity."""
@@ -237,12 +230,6 @@ class PairScores:
             places = np.append(np.float32(self._lowest), self._edges)
             false += np.histogram(places, edges, weights=self._below)[0].astype(np.int64)
         return edges, np.histogram(true, edges)[0].astype(np.int64), false
-
-
-def _row_parts(scores: Tensor, at_once: int = 2**21) -> list[tuple[Tensor, int]]:
-    """Rows of (b, G) in parts of about `at_once` scores, each with the number of its first row."""
-    step = max(1, at_once // scores.shape[1])
-    return [(scores[first : first + step], first) for first in range(0, len(scores), step)]
 
 
 def _chosen(rates: Floats) -> Ints:

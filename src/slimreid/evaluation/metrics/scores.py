@@ -29,7 +29,20 @@ class ScoreSource(Interface):
         """A new tensor (stop − start, G) for the queries `start` to `stop`; the caller may change it."""
 
 
-class CosineScores:
+class _FeatureScores:
+    """What scores of features (Q, D) and (G, D) need: both sides, their norms, and repeated gallery rows."""
+
+    def __init__(self, query_features: Features, gallery_features: Features) -> None:
+        self._query, self._gallery, *self._norms = as_feature_pair(query_features, gallery_features)
+        self._repeats = find_repeats(self._gallery)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(Q, G)."""
+        return len(self._query), len(self._gallery)
+
+
+class CosineScores(_FeatureScores):
     """Cosine similarity; its order is that of the Euclidean distance of L2-normalised features.
 
     Normalises queries row by row and scales the product by the norms of the gallery, so that no second copy
@@ -37,17 +50,8 @@ class CosineScores:
     """
 
     def __init__(self, query_features: Features, gallery_features: Features) -> None:
-        self._query, self._gallery, query_norms, gallery_norms = as_feature_pair(
-            query_features, gallery_features
-        )
-        self._query_scale = inverse(query_norms).to(self._query.dtype)
-        self._gallery_scale = inverse(gallery_norms).to(self._query.dtype)
-        self._repeats = find_repeats(self._gallery)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(Q, G)."""
-        return len(self._query), len(self._gallery)
+        super().__init__(query_features, gallery_features)
+        self._query_scale, self._gallery_scale = (inverse(n).to(self._query.dtype) for n in self._norms)
 
     def scores(self, start: int, stop: int) -> Tensor:
         """Similarities (stop − start, G)."""
@@ -55,22 +59,13 @@ class CosineScores:
         return tie_repeats((query @ self._gallery.T).mul_(self._gallery_scale), self._repeats)
 
 
-class EuclideanScores:
+class EuclideanScores(_FeatureScores):
     """Minus the squared Euclidean distance of the features as they are."""
 
     def __init__(self, query_features: Features, gallery_features: Features) -> None:
-        self._query, self._gallery, query_norms, gallery_norms = as_feature_pair(
-            query_features, gallery_features
-        )
-        refuse_overflow(query_norms, gallery_norms)
-        self._query_square = query_norms.square().to(self._query.dtype)
-        self._gallery_square = gallery_norms.square().to(self._query.dtype)
-        self._repeats = find_repeats(self._gallery)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(Q, G)."""
-        return len(self._query), len(self._gallery)
+        super().__init__(query_features, gallery_features)
+        refuse_overflow(*self._norms)
+        self._query_square, self._gallery_square = (n.square().to(self._query.dtype) for n in self._norms)
 
     def scores(self, start: int, stop: int) -> Tensor:
         """Minus the squared distances (stop − start, G)."""

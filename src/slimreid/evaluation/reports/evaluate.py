@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -15,21 +14,10 @@ from slimreid.data.manifest import Protocol
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.labels import Ints
 from slimreid.evaluation.metrics.rerank import KReciprocal
-from slimreid.evaluation.query_gallery import (
-    SPLITS_OF,
-    Part,
-    Side,
-    select_part,
-    side_of,
-)
+from slimreid.evaluation.query_gallery import SPLITS_OF, Part, Side, select_part, side_of
 from slimreid.evaluation.reports.feature_metrics import FeatureMetrics, Search, feature_metrics
 from slimreid.evaluation.reports.missing import MissingMatrix, missing_matrix
-from slimreid.evaluation.reports.thresholds import (
-    Threshold,
-    ThresholdRates,
-    needed_subsets,
-    threshold_rates,
-)
+from slimreid.evaluation.reports.thresholds import Threshold, ThresholdRates, needed_subsets, threshold_rates
 from slimreid.inference.adapt import refuse_fitted
 from slimreid.inference.features.cache import evaluation_key
 from slimreid.inference.features.data import Cameras, ModelData, camera_numbers, describe_data, open_data
@@ -101,31 +89,22 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON, from which `read_evaluation` makes it again; shares are 0 to 1."""
-        return {
-            "format": FORMAT,
-            "model": self.model.as_posix(),
-            "fingerprint": self.fingerprint,
-            "epoch": self.epoch,
-            "select_on": self.select_on,
-            "manifest": self.manifest.as_posix(),
-            "dataset": self.dataset,
-            "part": self.part,
-            "origin": self.origin,
-            "protocol": self.protocol,
-            "modalities": list(self.modalities),
-            "notes": list(self.notes),
-            "seconds": round(self.seconds, 3),
-            "key": self.key,
-            "cameras": self.cameras,
-            "adaptation": self.adaptation,
-            "skip_broken": self.skip_broken,
-            "rerank": asdict(self.rerank) if self.rerank else None,
+        large = {
             "features": {kind: scores.to_dict() for kind, scores in self.features.items()},
             "missing": {kind: matrix.to_dict() for kind, matrix in self.missing.items()},
             "thresholds": [rates.to_dict() for rates in self.thresholds],
             "query": self.query.to_dict(),
             "gallery": self.gallery.to_dict(),
         }
+        plain = {name: value for name, value in vars(self).items() if name not in large} | {
+            "model": self.model.as_posix(),
+            "manifest": self.manifest.as_posix(),
+            "modalities": list(self.modalities),
+            "notes": list(self.notes),
+            "seconds": round(self.seconds, 3),
+            "rerank": asdict(self.rerank) if self.rerank else None,
+        }
+        return {"format": FORMAT, **plain, **large}
 
 
 @dataclass(frozen=True)
@@ -180,11 +159,13 @@ def evaluate_model(
     query, gallery = (_rows_of(data, complete, split) for split in (SPLITS_OF[part][0], SPLITS_OF[part][-1]))
     search = Search(data.manifest.samples, query, gallery, protocol)
     similarities = {kind: loaded.similarity(kind) for kind in kinds}
-    with _naming(data.path):
+    try:
         scores = {
             kind: feature_metrics(complete, kind, search, similarity, options.rerank)
             for kind, similarity in similarities.items()
         }
+    except DataError as error:
+        raise DataError(f"{data.path}: {error}") from None
     chance = scores[kinds[0]].result.chance_map
     matrices = {
         kind: missing_matrix(found, kind, search, similarity, chance, extraction.show_progress)
@@ -282,15 +263,6 @@ def _from_dict(values: Mapping[str, Any]) -> Evaluation:
         adaptation=str(values.get("adaptation", "")),
         rerank=KReciprocal(**values["rerank"]) if values.get("rerank") else None,
     )
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Say of which data an error within the block is."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
 
 
 def _rows_of(data: ModelData, features: Features, split: str) -> Ints:

@@ -143,21 +143,19 @@ def result_to_dict(result: RetrievalResult) -> dict[str, Any]:
 def result_from_dict(values: Mapping[str, Any], roc: RocCurve | None = None) -> RetrievalResult:
     """The result that `result_to_dict` described; raises `DataError` where it contradicts itself."""
     queries = values["queries"]
-    shape = np.array(queries["top_index"], dtype=np.int64).reshape(len(queries["identity"]), -1)
-    return RetrievalResult(
-        protocol=values["protocol"],
-        query_ids=np.array(queries["identity"]),
-        average_precision=np.array(queries["average_precision"], dtype=np.float64),
-        inverse_penalty=np.array(queries["inverse_penalty"], dtype=np.float64),
-        first_hit=np.array(queries["first_hit"], dtype=np.int64),
-        matches=np.array(queries["matches"], dtype=np.int64),
-        candidates=np.array(queries["candidates"], dtype=np.int64),
-        cmc=np.array(values["cmc_curve"], dtype=np.float64),
-        top_index=shape,
-        top_score=np.array(queries["top_score"], dtype=np.float32).reshape(shape.shape),
-        top_is_match=np.array(queries["top_is_match"], dtype=np.bool_).reshape(shape.shape),
-        roc=roc,
-    )
+    arrays: dict[str, Any] = {name: np.array(queries[name], dtype=kind) for name, kind in _PER_QUERY.items()}
+    for name in ("top_index", "top_score", "top_is_match"):
+        arrays[name] = arrays[name].reshape(len(queries["identity"]), -1)
+    cmc = np.array(values["cmc_curve"], dtype=np.float64)
+    return RetrievalResult(values["protocol"], np.array(queries["identity"]), cmc=cmc, roc=roc, **arrays)
+
+
+_PER_QUERY = {
+    **dict.fromkeys(("average_precision", "inverse_penalty"), np.float64),
+    **dict.fromkeys(("first_hit", "matches", "candidates", "top_index"), np.int64),
+    "top_score": np.float32,
+    "top_is_match": np.bool_,
+}
 
 
 def roc_to_dict(roc: RocCurve) -> dict[str, Any]:
@@ -170,13 +168,11 @@ def roc_to_dict(roc: RocCurve) -> dict[str, Any]:
 
 def roc_from_dict(values: Mapping[str, Any]) -> RocCurve:
     """The curve that `roc_to_dict` described."""
-    arrays: dict[str, Any] = {
-        name: np.array(values[name], dtype=np.float64) for name in ("false_rate", "true_rate", "edges")
-    }
-    arrays |= {name: np.array(values[name], dtype=np.int64) for name in ("true", "false")}
-    arrays |= {name: int(values[name]) for name in ("true_pairs", "false_pairs")}
-    thresholds = np.array([np.inf if value is None else value for value in values["thresholds"]])
-    return RocCurve(thresholds=thresholds, **arrays)
+    floats = ("false_rate", "true_rate", "edges")
+    given: dict[str, Any] = {name: np.array(values[name], dtype=np.float64) for name in floats}
+    given |= {name: np.array(values[name], dtype=np.int64) for name in ("true", "false")}
+    given |= {name: int(values[name]) for name in ("true_pairs", "false_pairs")}
+    return RocCurve(np.array([np.inf if value is None else value for value in values["thresholds"]]), **given)
 
 
 def pairs_from_dict(values: Mapping[str, Any]) -> CameraPairs:

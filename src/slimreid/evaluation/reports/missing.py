@@ -26,6 +26,8 @@ THRESHOLD_RATE = 1e-2
 """False match rate of the thresholds that are kept for each pair of subsets."""
 DRAWS = 3
 """Random draws of subsets for the mixed gallery."""
+_CELLS = ("map", "rank1", "chances", "thresholds", "true_rates")
+"""Figures of a pair of subsets."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class MissingMatrix:
 
     def __post_init__(self) -> None:
         shape = (len(self.subsets),) * 2
-        for name in ("map", "rank1", "valid_queries", "chances", "thresholds", "true_rates"):
+        for name in (*_CELLS, "valid_queries"):
             if getattr(self, name).shape != shape:
                 raise DataError(f"{name} must be {shape}, not {getattr(self, name).shape}")
 
@@ -78,13 +80,9 @@ class MissingMatrix:
         """Ready for JSON: NaN becomes None."""
         return {
             "subsets": [list(subset) for subset in self.subsets],
-            "map": nullable(self.map),
-            "rank1": nullable(self.rank1),
             "valid_queries": self.valid_queries.tolist(),
             "chance_map": self.chance,
-            "chances": nullable(self.chances),
-            "thresholds": nullable(self.thresholds),
-            "true_rates": nullable(self.true_rates),
+            **{name: nullable(getattr(self, name)) for name in _CELLS},
             "mixed": asdict(self.mixed) if self.mixed else None,
         }
 
@@ -120,8 +118,7 @@ def missing_matrix(
     """
     subsets = tuple(features)
     S = len(subsets)
-    names = ("map", "rank1", "chances", "thresholds", "true_rates")
-    cells: dict[str, Any] = {name: np.full((S, S), np.nan) for name in names}
+    cells: dict[str, Any] = {name: np.full((S, S), np.nan) for name in _CELLS}
     valid = np.zeros((S, S), dtype=np.int64)
     sides = [
         [prepare_present(features[subset], kind, similarity, rows) for subset in subsets]
@@ -129,8 +126,7 @@ def missing_matrix(
     ]
     pairs = [(a, b) for a in range(S) for b in range(S)]
     for a, b in progress(pairs, f"missing modalities ({kind})", show=show_progress):
-        (query_rows, query), (gallery_rows, gallery) = sides[0][a], sides[1][b]
-        result = _cell(search, similarity, (query_rows, gallery_rows), (query, gallery))
+        result = _cell(search, similarity, *sides[0][a], *sides[1][b])
         if result is None:
             continue
         cells["chances"][a, b], valid[a, b] = result.chance_map, result.valid_queries
@@ -146,15 +142,15 @@ def missing_matrix(
 
 
 def _cell(
-    search: Search, similarity: Similarity, rows: tuple[Ints, Ints], sides: tuple[Prepared, Prepared]
+    search: Search, similarity: Similarity, rows: Ints, query: Prepared, columns: Ints, gallery: Prepared
 ) -> RetrievalResult | None:
     """Figures of one pair of subsets; None where no query has a right answer."""
-    if not len(rows[0]) or not len(rows[1]):
+    if not len(rows) or not len(columns):
         return None
-    labels = search.labels(*rows)
+    labels = search.labels(rows, columns)
     if not has_matches(labels):
         return None
-    source = SimilarityScores(similarity, *sides)
+    source = SimilarityScores(similarity, query, gallery)
     return evaluate_scores(source, labels, max_rank=1, top_k=0, roc=True)
 
 
@@ -179,17 +175,11 @@ def mixed_gallery(
         gallery = _mixed(features, kind, similarity, search.gallery, rng)
         result = evaluate_scores(SimilarityScores(similarity, query, gallery), labels, max_rank=1)
         rows.append((result.map, result.rank(1), *_equal_shares(result, similarity, query, gallery)))
-    maps, rank1, share, chance = (np.array(column) for column in zip(*rows, strict=True))
+    mean_map, rank1, share, chance = np.mean(rows, axis=0).tolist()
     # A pair of subsets that share nothing has no order: what chance gives is all there is to be had.
     cells = np.where(np.isnan(matrix.map), matrix.chances, matrix.map)
-    return MixedGallery(
-        map=float(maps.mean()),
-        rank1=float(rank1.mean()),
-        uniform_map=float(np.nanmean(cells)),
-        equal_share=float(share.mean()),
-        equal_chance=float(chance.mean()),
-        maps=tuple(maps.tolist()),
-    )
+    maps = tuple(row[0] for row in rows)
+    return MixedGallery(mean_map, rank1, float(np.nanmean(cells)), share, chance, maps)
 
 
 def _mixed(
@@ -208,10 +198,8 @@ def _mixed(
         for n, found in enumerate(features.values())
         if (draw == n).any()
     ]
-    joined = Prepared(
-        *(np.concatenate([getattr(part, name) for part in parts]) for name in Prepared.__dataclass_fields__)
-    )
-    return joined[np.argsort(order)]
+    columns = zip(*(vars(part).values() for part in parts), strict=True)
+    return Prepared(*map(np.concatenate, columns))[np.argsort(order)]
 
 
 def _equal_shares(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from slimreid.errors import DataError
-from slimreid.evaluation.metrics.labels import Labels
+from slimreid.evaluation.metrics.labels import Ints, Labels
 from slimreid.evaluation.metrics.ranking import PositiveIndex
 from slimreid.evaluation.metrics.retrieval import score_chunks
 from slimreid.evaluation.metrics.roc import false_scores, true_scores
@@ -124,17 +124,12 @@ def threshold_rates(
         counts, pairs = count_matches(source, search.labels(query_rows, gallery_rows), values)
         rates = counts / np.where(pairs > 0, pairs, np.nan)[:, None]
         for threshold, true, false in zip(group, *rates.tolist(), strict=True):
-            found.append(
-                ThresholdRates(
-                    kind, query, gallery, threshold.value, threshold.chosen_rate, true, false, *pairs.tolist()
-                )
-            )
+            of = (kind, query, gallery, threshold.value, threshold.chosen_rate)
+            found.append(ThresholdRates(*of, true, false, *pairs.tolist()))
     return tuple(found)
 
 
-def count_matches(
-    source: SimilarityScores, labels: Labels, thresholds: Sequence[float]
-) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.int64]]]:
+def count_matches(source: SimilarityScores, labels: Labels, thresholds: Sequence[float]) -> tuple[Ints, Ints]:
     """Pairs that reach each of T thresholds, (2, T): true ones, false ones; and how many there are, (2,)."""
     order = np.argsort(thresholds)
     ascending = np.array(thresholds, dtype=np.float64)[order]
@@ -142,11 +137,8 @@ def count_matches(
     if not all(source.shape):
         return counts, pairs
     for _, scores, positives in score_chunks(source, PositiveIndex(labels.encoded)):
-        parts = [
-            (0, true_scores(scores, positives)),
-            *((1, part) for part in false_scores(scores, positives)),
-        ]
-        for side, part in parts:
+        false = ((1, part) for part in false_scores(scores, positives))
+        for side, part in ((0, true_scores(scores, positives)), *false):
             # In double precision: rounded to that of the scores, a threshold could let one more pass.
             reached = np.searchsorted(ascending, part.astype(np.float64), side="right")
             pairs[side] += len(part)

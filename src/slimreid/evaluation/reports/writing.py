@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from slimreid.evaluation.metrics.result import Interval, RetrievalResult
-from slimreid.evaluation.metrics.retrieval import CameraPairs
 from slimreid.evaluation.reports.evaluate import JSON_NAME, Evaluation
 from slimreid.evaluation.reports.formatting import NOTHING, escaped, markdown_table, points, points_range
 from slimreid.evaluation.reports.missing import Floats, MissingMatrix, MixedGallery
@@ -24,6 +23,8 @@ from slimreid.modalities import subset_name
 CSV_NAME = "evaluation.csv"
 MARKDOWN_NAME = "evaluation.md"
 RANKS = (1, 5, 10, 20)
+FIGURES = ("feature", "mAP", "95 %", "mINP", *(f"R-{k}" for k in RANKS))
+"""Columns of the table of retrieval."""
 
 _CONSTANT = ("model", "fingerprint", "epoch", "select_on", "dataset", "part", "origin", "protocol")
 _VARYING = ("feature", "ranking", "query", "gallery", "figure", "value")
@@ -89,31 +90,33 @@ def sheets(evaluation: Evaluation) -> list[Sheet]:
     for kind in evaluation.features:
         if given := [rates for rates in evaluation.thresholds if rates.kind == kind]:
             result.append(_given_thresholds(kind, given, evaluation.modalities))
-    result += [_pairs(kind, scores.camera_pairs) for kind, scores in evaluation.features.items()]
+    for kind, scores in evaluation.features.items():
+        pairs = scores.camera_pairs
+        query, gallery = ([str(c) for c in side] for side in (pairs.query_cameras, pairs.gallery_cameras))
+        result.append(_matrix(f"mAP per camera pair ({kind})", kind, query, gallery, pairs.map))
     for kind, matrix in evaluation.missing.items():
         names = [subset_name(s, evaluation.modalities) for s in matrix.subsets]
         title = f"mAP with missing modalities ({kind}, {chance_text(matrix)})"
-        result.append(_matrix(title, kind, names, matrix.map))
-        result.append(_matrix(f"rank-1 with missing modalities ({kind})", kind, names, matrix.rank1))
+        result.append(_matrix(title, kind, names, names, matrix.map))
+        result.append(_matrix(f"rank-1 with missing modalities ({kind})", kind, names, names, matrix.rank1))
         title = f"threshold of the score for 1 % false matches ({kind})"
-        result.append(_matrix(title, kind, names, matrix.thresholds, threshold_text))
+        result.append(_matrix(title, kind, names, names, matrix.thresholds, threshold_text))
         if matrix.mixed is not None:
             result.append(_mixed(kind, matrix.mixed))
     return result
 
 
 def _retrieval(evaluation: Evaluation) -> Sheet:
-    columns = ("feature", "mAP", "95 %", "mINP", *(f"R-{k}" for k in RANKS))
     rows = []
     for kind, scores in evaluation.features.items():
         rows.append(figures(kind, scores.result, scores.interval))
         if scores.reranked is not None:
             rows.append(figures("+ re-ranked", scores.reranked, None))
-    return Sheet("retrieval", columns, tuple(rows))
+    return Sheet("retrieval", FIGURES, tuple(rows))
 
 
 def figures(name: str, result: RetrievalResult, interval: Interval | None) -> tuple[str, ...]:
-    """A row of the table of retrieval: mAP, its interval, mINP and ranks, in points of 100."""
+    """A row of `FIGURES`, in points of 100."""
     bounds = NOTHING
     if interval is not None and not np.isnan(interval.low):
         bounds = f"{points(interval.low)}–{points(interval.high)}"
@@ -157,20 +160,17 @@ def _percent(share: float) -> str:
     return NOTHING if np.isnan(share) else f"{100 * share:#.3g} %"
 
 
-def _pairs(kind: str, pairs: CameraPairs) -> Sheet:
-    names = [str(name) for name in pairs.query_cameras.tolist()]
-    columns = ["query \\ gallery", *(str(name) for name in pairs.gallery_cameras.tolist())]
-    rows = zip(names, pairs.map.tolist(), strict=True)
-    cells = tuple((name, *map(points, row)) for name, row in rows)
-    return Sheet(f"mAP per camera pair ({kind})", tuple(columns), cells, kind)
-
-
 def _matrix(
-    title: str, kind: str, names: Sequence[str], values: Floats, text: Callable[[float], str] = points
+    title: str,
+    kind: str,
+    query: Sequence[str],
+    gallery: Sequence[str],
+    values: Floats,
+    text: Callable[[float], str] = points,
 ) -> Sheet:
-    rows = zip(names, values.tolist(), strict=True)
-    cells = tuple((name, *map(text, row)) for name, row in rows)
-    return Sheet(title, ("query \\ gallery", *names), cells, kind)
+    """Figures of pairs of what queries and gallery are."""
+    cells = tuple((name, *map(text, row)) for name, row in zip(query, values.tolist(), strict=True))
+    return Sheet(title, ("query \\ gallery", *gallery), cells, kind)
 
 
 def _mixed(kind: str, mixed: MixedGallery) -> Sheet:
@@ -196,13 +196,10 @@ def to_markdown(evaluation: Evaluation) -> str:
         markdown_table(("", ""), facts(evaluation), numbers=False),
     ]
     for sheet in sheets(evaluation):
-        parts += [f"## {escaped(_capital(sheet.title))}\n", markdown_table(sheet.columns, sheet.rows)]
+        title = sheet.title if sheet.title.startswith("mAP") else sheet.title[0].upper() + sheet.title[1:]
+        parts += [f"## {escaped(title)}\n", markdown_table(sheet.columns, sheet.rows)]
     parts.append("Shares in points of 100. Intervals: 95 %, bootstrap over identities.\n")
     return "\n".join(parts)
-
-
-def _capital(title: str) -> str:
-    return title if title.startswith("mAP") else title[0].upper() + title[1:]
 
 
 def to_csv(evaluation: Evaluation) -> str:
@@ -231,7 +228,10 @@ def _long(evaluation: Evaluation) -> Iterator[Long]:
             yield (kind, "plain", shown, shown, f"true_match_rate@{at}", point.true_match_rate)
         if scores.reranked is not None:
             yield from _long_result(kind, "reranked", shown, scores.reranked)
-        yield from _long_pairs(kind, scores.camera_pairs)
+        pairs = scores.camera_pairs
+        for a, query in enumerate(pairs.query_cameras.tolist()):
+            for b, gallery in enumerate(pairs.gallery_cameras.tolist()):
+                yield (kind, "plain", f"camera {query}", f"camera {gallery}", "map", float(pairs.map[a, b]))
     for rates in evaluation.thresholds:
         query, gallery = (subset_name(side, evaluation.modalities) for side in (rates.query, rates.gallery))
         for figure in ("true_match_rate", "false_match_rate"):
@@ -248,12 +248,6 @@ def _long_result(kind: str, ranking: str, shown: str, result: RetrievalResult) -
     figures["chance_map"] = result.chance_map
     for name, value in figures.items():
         yield (kind, ranking, shown, shown, name, value)
-
-
-def _long_pairs(kind: str, pairs: CameraPairs) -> Iterator[Long]:
-    for a, query in enumerate(pairs.query_cameras.tolist()):
-        for b, gallery in enumerate(pairs.gallery_cameras.tolist()):
-            yield (kind, "plain", f"camera {query}", f"camera {gallery}", "map", float(pairs.map[a, b]))
 
 
 def _long_matrix(kind: str, matrix: MissingMatrix, modalities: Sequence[str]) -> Iterator[Long]:
@@ -276,10 +270,8 @@ def dump(value: Any, indent: str = "") -> str:
     """JSON with one key per line, but long rows of numbers and texts on one line each."""
     inner = indent + "  "
     if isinstance(value, Mapping) and value:
-        lines = [
-            f"{inner}{json.dumps(str(k), ensure_ascii=False)}: {dump(v, inner)}" for k, v in value.items()
-        ]
-        return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+        named = ((json.dumps(str(key), ensure_ascii=False), item) for key, item in value.items())
+        return "{\n" + ",\n".join(f"{inner}{k}: {dump(v, inner)}" for k, v in named) + f"\n{indent}}}"
     if isinstance(value, list) and any(isinstance(item, (list, Mapping)) for item in value):
         return "[\n" + ",\n".join(f"{inner}{dump(item, inner)}" for item in value) + f"\n{indent}]"
     return json.dumps(value, ensure_ascii=False, allow_nan=False)

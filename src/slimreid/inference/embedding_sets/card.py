@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +15,7 @@ from slimreid.data.manifest import Protocol
 from slimreid.errors import DataError
 from slimreid.files import open_regular, write_text
 from slimreid.inference.similarity import Similarity
-from slimreid.json_files import Kinds, check_object, parse_json
+from slimreid.json_files import Kinds, check_object, json_digest, parse_json
 
 SET_CARD_NAME = "embeddings.json"
 """A folder with this file is one of embeddings in Parquet."""
@@ -61,7 +60,7 @@ class SetCard:
 def write_card(folder: Path, card: SetCard) -> None:
     """Write the card of a folder, with a checksum over itself."""
     values = _values(card)
-    values["checksum"] = _checksum(values)
+    values["checksum"] = json_digest(values)
     write_text(folder / SET_CARD_NAME, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -73,7 +72,7 @@ def read_card(folder: Path) -> SetCard:
             values = check_object(parse_json(file.read()), _KINDS)
         if values["format"] != FORMAT:
             raise ValueError(f"of format {values['format']}, this SlimReID reads {FORMAT}")
-        if values["checksum"] != _checksum(values):
+        if values["checksum"] != json_digest(values):
             raise ValueError("it does not match its checksum")
         return _card(values)
     except (ValueError, KeyError, TypeError) as error:
@@ -115,26 +114,11 @@ def _card(values: Mapping[str, Any]) -> SetCard:
     return SetCard(**{**plain, "modalities": tuple(plain["modalities"]), "similarity": similarity})
 
 
-def _checksum(values: Mapping[str, Any]) -> str:
-    rest = {name: value for name, value in values.items() if name != "checksum"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
-
-
+_TEXTS = ("manifest", "manifest_digest", "model", "fingerprint", "feature_fingerprint", "feature", "split")
 _KINDS: Kinds = {
-    "format": int,
-    "manifest": str,
-    "manifest_digest": str,
-    "rows": int,
-    "model": str,
-    "fingerprint": str,
-    "feature_fingerprint": str,
-    "feature": str,
-    "dimension": int,
+    **dict.fromkeys((*_TEXTS, "protocol", "origin", "checksum"), str),
+    **dict.fromkeys(("format", "rows", "dimension"), int),
     "modalities": list,
     "similarity": dict,
     "cameras": bool,
-    "split": str,
-    "protocol": str,
-    "origin": str,
-    "checksum": str,
 }

@@ -43,18 +43,8 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 ROWS_FOLDER = "rows"
 """Folder of the Parquet files within a folder of embeddings."""
 
-IMAGE_ROWS = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("split", pa.string()),
-        ("identity", pa.string()),
-        ("camera", pa.string()),
-        ("scene", pa.string()),
-        ("group", pa.string()),
-        ("time", pa.float64()),
-        ("images", pa.string()),
-    ]
-)
+_TEXTS = [(name, pa.string()) for name in ("split", "identity", "camera", "scene", "group")]
+IMAGE_ROWS = pa.schema([("id", pa.int64()), *_TEXTS, ("time", pa.float64()), ("images", pa.string())])
 
 
 def embedding_rows(dimension: int) -> pa.Schema:
@@ -97,10 +87,8 @@ def join_columns(rows: pa.Table, found: Embedded) -> pa.Table:
 
 def images_text(images: Mapping[str, ImageRef]) -> str:
     """Where the images of a row are, as JSON."""
-    return json.dumps(
-        {name: {"path": i.path, "box": i.box, "window": i.window} for name, i in images.items()},
-        ensure_ascii=False,
-    )
+    plain = {name: {"path": i.path, "box": i.box, "window": i.window} for name, i in images.items()}
+    return json.dumps(plain, ensure_ascii=False)
 
 
 def images_from_text(text: str) -> dict[str, ImageRef]:

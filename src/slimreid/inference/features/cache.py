@@ -120,11 +120,8 @@ class FeatureCache:
 
     def write(self, subset: tuple[str, ...], stored: Stored) -> None:
         """Keep the features of a subset, in place of what was kept of it before."""
-        arrays: dict[str, NDArray[Any]] = {
-            _ROWS: stored.rows,
-            _PRESENT: stored.present.astype(np.uint8),
-            **stored.branches,
-        }
+        present = stored.present.astype(np.uint8)
+        arrays: dict[str, NDArray[Any]] = {_ROWS: stored.rows, _PRESENT: present, **stored.branches}
         header: dict[str, Any] = {
             "key": self.key,
             "subset": list(subset),

@@ -104,22 +104,14 @@ def camera_numbers(loaded: LoadedModel, data: ModelData, cameras: Cameras = "aut
     A model that was adapted knows the cameras of its site, by name, and no others (see `camera_number`).
     """
     book = LabelEncoder.from_manifest(data.manifest, loaded.cameras)
-    if loaded.adaptation is not None:
-        return replace(book, camera=_site_numbers(loaded, data, cameras))
-    if cameras == "same" or (cameras == "auto" and data.own):
+    adapted = loaded.adaptation is not None
+    if not adapted and (cameras == "same" or (cameras == "auto" and data.own)):
         return book
-    known = len(loaded.cameras)
-    names = sorted({s.camera for s in data.manifest.samples})
-    return replace(book, camera={name: known + i for i, name in enumerate(names)})
-
-
-def _site_numbers(loaded: LoadedModel, data: ModelData, cameras: Cameras) -> dict[str, int]:
-    """Numbers of the site's cameras, and larger ones for all others."""
     site = loaded.adaptation.cameras if loaded.adaptation is not None else ()
-    first, names = len(loaded.cameras), sorted({s.camera for s in data.manifest.samples})
+    first = len(loaded.cameras)
     known = {name: first + at for at, name in enumerate(site) if cameras != "other"}
-    others = [name for name in names if name not in known]
-    return {**known, **{name: first + len(site) + at for at, name in enumerate(others)}}
+    others = sorted({s.camera for s in data.manifest.samples} - set(known))
+    return replace(book, camera=known | {name: first + len(site) + at for at, name in enumerate(others)})
 
 
 def describe_data(loaded: LoadedModel, data: ModelData, book: LabelEncoder) -> list[str]:
@@ -127,34 +119,30 @@ def describe_data(loaded: LoadedModel, data: ModelData, book: LabelEncoder) -> l
     notes = list(data.notes)
     absent = [name for name in loaded.modalities if name not in data.manifest.modalities]
     if absent:
-        notes.append(f"the data has no {_joined(absent)}, which counts as missing")
+        notes.append(f"the data has no {', '.join(absent)}, which counts as missing")
     if data.unknown:
-        notes.append(f"{_joined(data.unknown)} of the data is left out: the model does not know it")
+        notes.append(f"{', '.join(data.unknown)} of the data is left out: the model does not know it")
+    cameras = sorted({sample.camera for sample in data.manifest.samples})
+    known = len(loaded.cameras)
     if loaded.config.model.camera_embedding:
-        strange = sorted({s.camera for s in data.manifest.samples if _is_strange(s.camera, book, loaded)})
+        strange = [name for name in cameras if book.camera[name] >= known]
         if strange == [""]:
             notes.append("nobody knows the cameras, so the mean camera embedding is used")
         elif strange:
-            named = f"{_joined(strange[:5])}{' ...' if len(strange) > 5 else ''}"
-            notes.append(f"cameras unknown to the model ({named}) get the mean camera embedding")
-    if loaded.adaptation is not None:
-        last = len(loaded.cameras) + len(loaded.adaptation.cameras)
-        others = sorted({s.camera for s in data.manifest.samples if book.camera[s.camera] >= last})
-        if others and loaded.adaptation.cameras:
-            named = _joined([name or "no name" for name in others[:5]])
+            notes.append(f"cameras unknown to the model ({some(strange)}) get the mean camera embedding")
+    if loaded.adaptation is not None and loaded.adaptation.cameras:
+        last = known + len(loaded.adaptation.cameras)
+        others = [name or "no name" for name in cameras if book.camera[name] >= last]
+        if others:
             notes.append(
-                f"the model was not adapted to these cameras: {named}{' ...' if len(others) > 5 else ''}; "
-                "they get the mean of the site"
+                f"the model was not adapted to these cameras: {some(others)}; they get the mean of the site"
             )
     return notes
 
 
-def _is_strange(camera: str, book: LabelEncoder, loaded: LoadedModel) -> bool:
-    return book.camera[camera] >= len(loaded.cameras)
-
-
-def _joined(names: Sequence[str]) -> str:
-    return ", ".join(names)
+def some(names: Sequence[str]) -> str:
+    """The first five of some names, for a note."""
+    return f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}"
 
 
 def _path_columns(file: Path) -> list[str]:

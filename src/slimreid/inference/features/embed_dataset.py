@@ -63,11 +63,9 @@ def embed_dataset(
     check_kind(feature, tuple(loaded.sizes))
     manifest = data.manifest
     subset = tuple(m for m in manifest.modalities if modalities is None or m in modalities)
-    absent = [m for m in modalities or () if m not in manifest.modalities]
-    if absent:
-        raise ConfigError(
-            f"modality '{absent[0]}'; the data has {', '.join(manifest.modalities)} of the model's"
-        )
+    if absent := [m for m in modalities or () if m not in manifest.modalities]:
+        there = ", ".join(manifest.modalities)
+        raise ConfigError(f"modality '{absent[0]}'; the data has {there} of the model's")
     chosen = manifest.samples if split is None else manifest.select(split)
     if not chosen:
         raise DataError(f"{data.path}: no rows of split '{split}'")
@@ -78,9 +76,8 @@ def embed_dataset(
         raise DataError(f"{data.path}: no sample has a readable image of {', '.join(subset)}")
     notes = describe_data(loaded, data, camera_numbers(loaded, data, extraction.cameras))
     if left_out := len(chosen) - len(samples):
-        notes.append(
-            f"{left_out} of {len(chosen)} samples left out: no readable image of {', '.join(subset)}"
-        )
+        what = f"no readable image of {', '.join(subset)}"
+        notes.append(f"{left_out} of {len(chosen)} samples left out: {what}")
     features = found.get(feature)
     check_finite(features, [next(iter(s.images.values())).path for s in samples])
     embeddings = Embeddings(

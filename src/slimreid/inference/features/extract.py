@@ -142,26 +142,18 @@ def _extract(
     found: dict[Subset, list[Stored]] = {subset: [] for subset in subsets}
     for whole in progress(reader, "embedding images", len(reader), show_progress):
         for subset in subsets:
-            batch = whole.only(subset)
-            if batch is not None:
-                branches = loaded.features(batch)
-                found[subset].append(Stored(batch.index, branches, batch.presence_of(loaded.modalities)))
-    names = [name for name in loaded.sizes if name != BOTH]
-    M = len(loaded.modalities)
-    nothing = Stored(
-        rows=np.zeros(0, np.int64),
-        branches={name: np.zeros((0, loaded.sizes[name]), np.float32) for name in names},
-        present=np.zeros((0, M), np.bool_),
-    )
-    return {
-        subset: Stored(
-            rows=np.concatenate([part.rows for part in (nothing, *parts)]),
-            branches={n: np.concatenate([p.branches[n] for p in (nothing, *parts)]) for n in names},
-            present=np.concatenate([part.present for part in (nothing, *parts)]),
-            dropped=dict(reader.dropped),
-        )
-        for subset, parts in found.items()
-    }
+            if (batch := whole.only(subset)) is not None:
+                present = batch.presence_of(loaded.modalities)
+                found[subset].append(Stored(batch.index, loaded.features(batch), present))
+    none = {name: np.zeros((0, size), np.float32) for name, size in loaded.sizes.items() if name != BOTH}
+    nothing = Stored(np.zeros(0, np.int64), none, np.zeros((0, len(loaded.modalities)), np.bool_))
+    joined = {}
+    for subset, parts in found.items():
+        every = [nothing, *parts]
+        branches = {name: np.concatenate([part.branches[name] for part in every]) for name in none}
+        rows, present = (np.concatenate([getattr(p, n) for p in every]) for n in ("rows", "present"))
+        joined[subset] = Stored(rows, branches, present, dict(reader.dropped))
+    return joined
 
 
 def _spread(subset: Subset, stored: Stored, inverse: Ints) -> Features:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from PIL import Image, ImageDraw
 
 from slimreid.errors import ConfigError
-from slimreid.visual.lettering import fitted, hatched_box, line_height, text_width, write
+from slimreid.visual.lettering import fitted, line_height, paste_picture, text_width, write
 from slimreid.visual.style import LIGHT
 
 _PAD, _GAP, _BETWEEN = 14, 2, 12
@@ -42,11 +42,13 @@ def draw_contact_sheet(
         raise ConfigError("a contact sheet needs at least one modality and one sample")
     if cell_height < 8:
         raise ConfigError(f"cell_height must be at least 8 pixels, not {cell_height}")
-    cell = (_cell_width(rows, cell_height), cell_height)
+    shapes = [i.size for row in rows for images in row.cells for i in images.values() if i is not None]
+    cell = (max((max(round(w * cell_height / h), 1) for w, h in shapes), default=cell_height), cell_height)
     small, large = _letters(cell_height, 0.085), _letters(cell_height, 0.11)
     line = line_height(small)
     label = max(text_width(row.label, large) for row in rows) + _PAD
-    group = len(modalities) * (cell[0] + _GAP) - _GAP
+    lefts = [k * (cell[0] + _GAP) for k in range(len(modalities))]  # of the images of a sample
+    group = lefts[-1] + cell[0]
     columns = max(len(row.cells) for row in rows)
     caption = line if any(any(row.captions) for row in rows) else 4
     row_height = cell_height + caption + 8
@@ -55,59 +57,22 @@ def draw_contact_sheet(
     draw = ImageDraw.Draw(sheet)
     starts = [_PAD + label + k * (group + _BETWEEN) for k in range(columns)]
     for x in starts:
-        _header(draw, (x, _PAD), modalities, cell[0], line, small)
+        for k, name in enumerate(modalities):
+            left, colour = x + lefts[k], LIGHT.series[k % len(LIGHT.series)]
+            text = fitted(name, small, cell[0])
+            write(draw, (left + cell[0] / 2, _PAD), text, colour, small, anchor="ma")
+            draw.rectangle((left, _PAD + line - 4, left + cell[0] - 1, _PAD + line - 3), colour)
     for index, row in enumerate(rows):
         y = _PAD + line + index * row_height
         write(draw, (_PAD, y + cell_height / 2), row.label, LIGHT.ink, large, anchor="lm")
         for k, (x, images) in enumerate(zip(starts, row.cells, strict=False)):
-            _group(sheet, draw, (x, y), images, modalities, cell)
+            for left, name in zip(lefts, modalities, strict=True):
+                paste_picture(sheet, images.get(name), (x + left, y), cell, LIGHT)
+            draw.rectangle((x - 1, y - 1, x + group, y + cell_height), outline=LIGHT.edge)
             if row.captions:
                 text = fitted(row.captions[k], small, group)
                 write(draw, (x + group / 2, y + cell_height + 3), text, LIGHT.faint, small, anchor="ma")
     return sheet
-
-
-def _cell_width(rows: Sequence[ContactRow], height: int) -> int:
-    """Width that holds every image at the given height."""
-    shapes = [i.size for row in rows for cell in row.cells for i in cell.values() if i is not None]
-    return max((max(round(w * height / h), 1) for w, h in shapes), default=height)
-
-
-def _header(
-    draw: ImageDraw.ImageDraw,
-    corner: tuple[int, int],
-    modalities: Sequence[str],
-    width: int,
-    height: int,
-    letters: int,
-) -> None:
-    x, y = corner
-    for k, name in enumerate(modalities):
-        left, colour = x + k * (width + _GAP), LIGHT.series[k % len(LIGHT.series)]
-        write(draw, (left + width / 2, y), fitted(name, letters, width), colour, letters, anchor="ma")
-        draw.rectangle((left, y + height - 4, left + width - 1, y + height - 3), colour)
-
-
-def _group(
-    sheet: Image.Image,
-    draw: ImageDraw.ImageDraw,
-    corner: tuple[int, int],
-    images: Mapping[str, Image.Image | None],
-    modalities: Sequence[str],
-    cell: tuple[int, int],
-) -> None:
-    (x, y), (width, height) = corner, cell
-    for k, name in enumerate(modalities):
-        left, image = x + k * (width + _GAP), images.get(name)
-        if image is None:
-            sheet.paste(hatched_box(cell, LIGHT), (left, y))
-            continue
-        size = (max(round(image.width * height / image.height), 1), height)
-        scaled = image.convert("RGB").resize(size, Image.Resampling.BICUBIC)
-        sheet.paste(scaled, (left + (width - scaled.width) // 2, y))
-    draw.rectangle(
-        (x - 1, y - 1, x + len(modalities) * (width + _GAP) - _GAP, y + height), outline=LIGHT.edge
-    )
 
 
 def _letters(height: int, share: float) -> int:

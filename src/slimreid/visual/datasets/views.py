@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from slimreid.errors import ConfigError, DataError
 from slimreid.files import atomic_write, natural_key, write_text
 from slimreid.modalities import describe
 from slimreid.visual.datasets.contact_sheet import ContactRow, draw_contact_sheet
-from slimreid.visual.html.parts import Photo, photo, render
+from slimreid.visual.html.parts import photo, render
 
 _HEIGHT = 256
 """Pixels of an image on a page, twice what it shows, for sharp screens."""
@@ -44,21 +44,19 @@ def dataset_rows(
     for name in (names[i] for i in chosen):
         members = _spread_over_cameras(by_identity[name], rng)[:images]
         members.sort(key=lambda s: natural_key(s.camera))
-        cells = [
-            {m: Image.fromarray(p) for m, p in read_images(s.images, manifest.root).items()} for s in members
-        ]
+        pixels = [read_images(s.images, manifest.root) for s in members]
+        cells = [{m: Image.fromarray(p) for m, p in images.items()} for images in pixels]
         rows.append(ContactRow(name, list(cells), [f"camera {s.camera}" for s in members]))
     return rows
 
 
 def _spread_over_cameras(samples: Sequence[Sample], rng: np.random.Generator) -> list[Sample]:
     """Samples in an order in which the first ones come from different cameras."""
-    turn: dict[str, int] = defaultdict(int)
+    turn: Counter[str] = Counter()
     ranked = []
-    for i in rng.permutation(len(samples)):
-        camera = samples[i].camera
-        ranked.append((turn[camera], int(i)))
-        turn[camera] += 1
+    for i in rng.permutation(len(samples)).tolist():
+        ranked.append((turn[samples[i].camera], i))
+        turn[samples[i].camera] += 1
     return [samples[i] for _, i in sorted(ranked)]
 
 
@@ -99,19 +97,11 @@ def save_sheet(
 
 def sheet_page(rows: Sequence[ContactRow], modalities: Sequence[str], title: str, note: str = "") -> str:
     """A contact sheet as one HTML page without outside files."""
-    shown = [
-        {
-            "label": row.label,
-            "samples": [
-                {"images": _photos(cell), "caption": caption}
-                for cell, caption in zip(row.cells, row.captions or [""] * len(row.cells), strict=True)
-            ],
-        }
-        for row in rows
-    ]
+    shown = []
+    for row in rows:
+        photos = [{m: photo(image, _HEIGHT) for m, image in cell.items() if image} for cell in row.cells]
+        captioned = zip(photos, row.captions or [""] * len(photos), strict=True)
+        samples = [{"images": images, "caption": caption} for images, caption in captioned]
+        shown.append({"label": row.label, "samples": samples})
     labels = {name: describe(name).label for name in modalities}
     return render("sheet.html", rows=shown, modalities=labels, title=title, note=note)
-
-
-def _photos(cell: Mapping[str, Image.Image | None]) -> dict[str, Photo]:
-    return {name: photo(image, _HEIGHT) for name, image in cell.items() if image is not None}

@@ -12,7 +12,7 @@ from slimreid.evaluation.reports.formatting import points
 from slimreid.evaluation.reports.missing import DRAWS
 from slimreid.evaluation.reports.writing import chance_text, threshold_text
 from slimreid.modalities import subset_name
-from slimreid.visual.html.parts import Cell, Section, Table, plot, render
+from slimreid.visual.html.parts import Cell, Section, Table, plot, section
 from slimreid.visual.html.run import ReportRun
 from slimreid.visual.plots.curves import cmc_curves, loss_curves, map_curves
 from slimreid.visual.plots.embedding_map import embedding_map
@@ -32,7 +32,7 @@ def training_section(runs: Runs) -> Section | None:
     if any(row.get("val") or row.get("test") for found in rows.values() for row in found):
         caption = "mAP after each epoch; the ring marks the epoch that was chosen."
         plots.append(plot(map_curves(rows), f"mAP over epochs of {names}", caption))
-    return Section("training", "Training", "Training", render("sections/training.html", plots=plots))
+    return section("training", "Training", "Training", plots=plots)
 
 
 def retrieval_section(runs: Runs) -> Section:
@@ -42,12 +42,9 @@ def retrieval_section(runs: Runs) -> Section:
         f"{name}: rank-1 {points(r.rank(1))}, rank-10 {points(r.rank(10))}" for name, r in results.items()
     )
     caption = "Queries with a right answer among the first k."
-    body = render(
-        "sections/retrieval.html",
-        cmc=plot(cmc_curves(results), f"Cumulative match curve. {told}", caption),
-        cameras={run.name: camera_table(run.scores.camera_pairs) for run in runs},
-    )
-    return Section("retrieval", "Retrieval", "Retrieval", body)
+    cmc = plot(cmc_curves(results), f"Cumulative match curve. {told}", caption)
+    cameras = {run.name: camera_table(run.scores.camera_pairs) for run in runs}
+    return section("retrieval", "Retrieval", "Retrieval", cmc=cmc, cameras=cameras)
 
 
 def camera_table(pairs: CameraPairs) -> Table:
@@ -67,19 +64,14 @@ def verification_section(runs: Runs) -> Section | None:
     if not found:
         return None
     names = ", ".join(found)
-    roc = plot(
-        roc_curves(found),
-        f"ROC curves of {names}; the operating points are in the table below",
-        "True match rate against false match rate; dots are the operating points of the table.",
-    )
-    histograms = plot(
-        score_histograms(found),
-        f"Histograms of the scores of true and of false pairs of {names}",
-        "Scores of true and false pairs: the less they overlap, the better one threshold works.",
-    )
-    thresholds = thresholds_table(runs)
-    body = render("sections/verification.html", roc=roc, scores=histograms, thresholds=thresholds)
-    return Section("verification", "Verification", "Verification", body)
+    told = f"ROC curves of {names}; the operating points are in the table below"
+    caption = "True match rate against false match rate; dots are the operating points of the table."
+    roc = plot(roc_curves(found), told, caption)
+    told = f"Histograms of the scores of true and of false pairs of {names}"
+    caption = "Scores of true and false pairs: the less they overlap, the better one threshold works."
+    histograms = plot(score_histograms(found), told, caption)
+    values = {"roc": roc, "scores": histograms, "thresholds": thresholds_table(runs)}
+    return section("verification", "Verification", "Verification", **values)
 
 
 def thresholds_table(runs: Runs) -> Table:
@@ -92,19 +84,11 @@ def thresholds_table(runs: Runs) -> Table:
             cells = [f"{100 * point.true_match_rate:.1f} %", f"{100 * point.measured_false_match_rate:.4f} %"]
             rows.append([run.name, f"{100 * point.false_match_rate:g} %{mark}", threshold, *cells])
     few = any(not point.supported for run in runs for point in run.scores.operating_points)
-    note = " * Too few false pairs to measure this rate well." if few else ""
-    columns = [
-        "run",
-        "false match rate",
-        "threshold (score)",
-        "true match rate",
-        "measured false match rate",
-    ]
-    return Table(
-        columns,
-        rows,
-        f"Two samples count as the same from this score on, at the site where it was measured.{note}",
-    )
+    columns = ["run", "false match rate", "threshold (score)", "true match rate", "measured false match rate"]
+    caption = "Two samples count as the same from this score on, at the site where it was measured."
+    if few:
+        caption += " * Too few false pairs to measure this rate well."
+    return Table(columns, rows, caption)
 
 
 def missing_section(runs: Runs) -> Section | None:
@@ -122,8 +106,8 @@ def missing_section(runs: Runs) -> Section | None:
         return None
     modalities = runs[0].evaluation.modalities
     letters = ", ".join(f"{subset_name((m,), modalities)} = {m}" for m in modalities)
-    body = render("sections/missing.html", letters=letters, plots=plots, mixed=mixed_table(runs))
-    return Section("missing", "Missing modalities", "Missing", body)
+    values = {"letters": letters, "plots": plots, "mixed": mixed_table(runs)}
+    return section("missing", "Missing modalities", "Missing", **values)
 
 
 def mixed_table(runs: Runs) -> Table | None:
@@ -168,6 +152,4 @@ def map_section(runs: Runs) -> Section | None:
             continue
         alt = f"t-SNE map of the embeddings of {run.name}: points of one identity should lie together"
         plots[run.name] = plot(drawn, alt)
-    if not plots:
-        return None
-    return Section("map", "Embeddings", "Embeddings", render("sections/map.html", plots=plots))
+    return section("map", "Embeddings", "Embeddings", plots=plots) if plots else None

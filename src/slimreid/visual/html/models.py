@@ -10,7 +10,7 @@ from slimreid.evaluation.metrics.result import PairedDifference, paired_bootstra
 from slimreid.evaluation.reports.formatting import interval_points, points, signed_interval, signed_points
 from slimreid.evaluation.reports.writing import RANKS
 from slimreid.inference.model_card import CHOSEN_ON_TEST
-from slimreid.visual.html.parts import Cell, Plot, Section, Table, plot, render
+from slimreid.visual.html.parts import Cell, Plot, Section, Table, plot, section
 from slimreid.visual.html.run import ReportRun
 from slimreid.visual.plots.accuracy_cost import CostPoint, accuracy_cost_plot
 
@@ -81,13 +81,6 @@ def difference(first: ReportRun, other: ReportRun) -> PairedDifference | None:
         return None
 
 
-def verdict(found: PairedDifference) -> str:
-    """What the interval of a difference says."""
-    if not found.clear:
-        return "no clear difference"
-    return "better" if found.value > 0 else "worse"
-
-
 def _against(first: ReportRun, run: ReportRun) -> str:
     if run is first:
         return ""
@@ -95,17 +88,17 @@ def _against(first: ReportRun, run: ReportRun) -> str:
     if found is None:
         return f"measured on other queries than {first.name}"
     interval = f"{signed_points(found.value)} points, 95\u00a0% interval {signed_interval(found)}"
-    return (
-        f"{verdict(found)} than {first.name} ({interval})"
-        if found.clear
-        else f"{verdict(found)} ({interval})"
-    )
+    if not found.clear:
+        return f"no clear difference ({interval})"
+    return f"{'better' if found.value > 0 else 'worse'} than {first.name} ({interval})"
 
 
 def result_section(runs: Runs, speeds: Speeds) -> Section:
     """The figures of all models, and everything that qualifies them."""
-    body = render(
-        "sections/result.html",
+    return section(
+        "result",
+        "Result",
+        "Result",
         runs=runs,
         tiles=_tiles(runs[0]) if len(runs) == 1 else (),
         headline=headline_table(runs, speeds),
@@ -113,7 +106,6 @@ def result_section(runs: Runs, speeds: Speeds) -> Section:
         notes=selection_notes(runs),
         features=features_table(runs),
     )
-    return Section("result", "Result", "Result", body)
 
 
 def _tiles(run: ReportRun) -> list[tuple[str, str]]:
@@ -136,59 +128,31 @@ def headline_table(runs: Runs, speeds: Speeds) -> Table:
     rows: list[list[str | Cell]] = []
     for run in runs:
         result, summary = run.scores.result, run.summary
-        rows.append(
-            [
-                f"⚠ {run.name}" if run.evaluation.select_on == "test" else run.name,
-                points(result.map),
-                interval_points(run.scores.interval),
-                _difference_cell(runs[0], run),
-                points(result.rank(1)),
-                points(result.minp),
-                points(result.chance_map),
-                f"{summary.parameters / 1e6:.2f} M",
-                f"{summary.gflops:.3f}",
-                f"{speeds[run.name]:,.0f}" if run.name in speeds else "–",
-            ]
-        )
-    dropped = {columns[3]} if len(runs) == 1 else set()
-    if not speeds:
-        dropped.add("images/s")
-    kept = [k for k, name in enumerate(columns) if name not in dropped]
-    return Table(
-        [columns[k] for k in kept], [[row[k] for k in kept] for row in rows], _headline_caption(runs)
-    )
-
-
-def _headline_caption(runs: Runs) -> str:
-    skipped = runs[0].scores.result.skipped_queries
-    text = "mAP, rank-1 and mINP in points of 100; intervals by bootstrap over identities. "
-    text += "Random: mAP of a random ranking. GFLOPs: billions of multiply-adds per sample."
+        name = f"⚠ {run.name}" if run.evaluation.select_on == "test" else run.name
+        found = None if run is runs[0] else difference(runs[0], run)
+        delta: str | Cell = "–"
+        if found is not None:
+            delta = Cell(signed_points(found.value), f"({signed_interval(found)})", strong=found.clear)
+        speed = f"{speeds[run.name]:,.0f}" if run.name in speeds else "–"
+        shares = (points(share) for share in (result.rank(1), result.minp, result.chance_map))
+        cost = (f"{summary.parameters / 1e6:.2f} M", f"{summary.gflops:.3f}", speed)
+        interval = interval_points(run.scores.interval)
+        rows.append([name, points(result.map), interval, delta, *shares, *cost])
+    kept = [k for k in range(len(columns)) if (k != 3 or len(runs) > 1) and (speeds or k != 9)]
+    caption = "mAP, rank-1 and mINP in points of 100; intervals by bootstrap over identities. "
+    caption += "Random: mAP of a random ranking. GFLOPs: billions of multiply-adds per sample."
     if len(runs) > 1:
-        text += " Bold differences are clear: their paired 95 % interval excludes 0."
-    if skipped:
-        text += f" {skipped:,} queries without a right answer in the gallery are skipped."
-    return text
-
-
-def _difference_cell(first: ReportRun, run: ReportRun) -> str | Cell:
-    found = None if run is first else difference(first, run)
-    if found is None:
-        return "–"
-    return Cell(signed_points(found.value), f"({signed_interval(found)})", strong=found.clear)
+        caption += " Bold differences are clear: their paired 95 % interval excludes 0."
+    if skipped := runs[0].scores.result.skipped_queries:
+        caption += f" {skipped:,} queries without a right answer in the gallery are skipped."
+    return Table([columns[k] for k in kept], [[row[k] for k in kept] for row in rows], caption)
 
 
 def _cost_plot(runs: Runs) -> Plot:
-    measured = [
-        CostPoint(run.name, run.summary.gflops, run.scores.result.map, run.scores.interval) for run in runs
-    ]
-    told = "; ".join(
-        f"{run.name}: {run.summary.gflops:.3g} GFLOPs, mAP {points(run.scores.result.map)}" for run in runs
-    )
-    return plot(
-        accuracy_cost_plot(measured),
-        f"mAP against computation. {told}",
-        "mAP against multiply-adds per sample; bars are 95 % intervals. Up and to the left is better.",
-    )
+    found = [CostPoint(r.name, r.summary.gflops, r.scores.result.map, r.scores.interval) for r in runs]
+    told = "; ".join(f"{point.name}: {point.gflops:.3g} GFLOPs, mAP {points(point.map)}" for point in found)
+    caption = "mAP against multiply-adds per sample; bars are 95 % intervals. Up and to the left is better."
+    return plot(accuracy_cost_plot(found), f"mAP against computation. {told}", caption)
 
 
 def selection_notes(runs: Runs) -> list[tuple[str, str]]:
@@ -217,11 +181,6 @@ def features_table(runs: Runs) -> Table:
     columns = ["feature", "size", "mAP", "95 % interval", *ranks, "mINP", "mAP re-ranked"]
     if not any(s.reranked for run in runs for s in run.evaluation.features.values()):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
-    return Table(columns, rows, _features_caption(runs))
-
-
-def _features_caption(runs: Runs) -> str:
-    """What the features are that these runs have."""
     fusions = dict.fromkeys(run.loaded.config.model.fusion for run in runs)
     told = {
         "original": "original: the global features of the backbone",
@@ -230,7 +189,7 @@ def _features_caption(runs: Runs) -> str:
         "both": "both: the two together",
     }
     shown = dict.fromkeys(kind for run in runs for kind in run.evaluation.features)
-    return "; ".join(told.get(kind, kind) for kind in shown) + "."
+    return Table(columns, rows, "; ".join(told.get(kind, kind) for kind in shown) + ".")
 
 
 _FUSED = {

@@ -59,6 +59,11 @@ class Section:
     body: Markup
 
 
+def section(key: str, title: str, short: str, **values: Any) -> Section:
+    """A part of the page from the template of its name."""
+    return Section(key, title, short, render(f"sections/{key}.html", **values))
+
+
 @dataclass(frozen=True)
 class Cell:
     """A cell of a table with more than text."""

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 from PIL import Image, ImageDraw
 
-from slimreid.visual.html.parts import Photo, Section, photo, render
+from slimreid.visual.html.parts import Photo, Section, photo, section
 from slimreid.visual.html.run import ReportRun
 from slimreid.visual.patches.figure import OUTLINE, Panel, view_panels
 from slimreid.visual.patches.sample_views import open_sample
@@ -71,8 +71,8 @@ class ShownSample:
 def rank_section(runs: Sequence[ReportRun]) -> Section:
     """Rank lists of the best, the worst and of random queries."""
     lists = {run.name: _rank_lists(run) for run in runs}
-    body = render("sections/ranks.html", modalities=runs[0].evaluation.modalities, runs=lists)
-    return Section("ranks", "Answers to queries", "Answers", body)
+    modalities = runs[0].evaluation.modalities
+    return section("ranks", "Answers to queries", "Answers", modalities=modalities, runs=lists)
 
 
 def _rank_lists(run: ReportRun) -> dict[str, list[ShownList]]:
@@ -99,18 +99,12 @@ def _shown_list(found: RankList, modalities: Sequence[str]) -> ShownList:
     title = found.title.split(" · ", 1)[1]
     digits = score_digits([item.score for item in found.items])
     query = Answer("query", "query", _photos(found.query, modalities), "", f"cam {found.query_camera}")
-    answers = [
-        Answer(
-            "match" if item.is_match else "other",
-            str(rank),
-            _photos(item.pictures, modalities),
-            f"{item.score:.{digits}f}",
-            f"cam {item.camera}",
-        )
-        for rank, item in enumerate(found.items, start=1)
-    ]
+    answers = [query]
+    for rank, item in enumerate(found.items, start=1):
+        kind, photos = "match" if item.is_match else "other", _photos(item.pictures, modalities)
+        answers.append(Answer(kind, str(rank), photos, f"{item.score:.{digits}f}", f"cam {item.camera}"))
     told = f"Rank list, {title}: {what} among the first {len(found.items)}"
-    return ShownList(title, told, _aspect([found.query]), [query, *answers])
+    return ShownList(title, told, _aspect(found.query), answers)
 
 
 def _photos(pictures: Pictures, modalities: Sequence[str]) -> dict[str, Photo | None]:
@@ -118,8 +112,8 @@ def _photos(pictures: Pictures, modalities: Sequence[str]) -> dict[str, Photo | 
     return {name: photo(picture, _HEIGHT) if picture else None for name, picture in found.items()}
 
 
-def _aspect(sides: Sequence[Pictures]) -> float:
-    return next((p.width / p.height for side in sides for p in side.values() if p is not None), 0.5)
+def _aspect(pictures: Pictures) -> float:
+    return next((p.width / p.height for p in pictures.values() if p is not None), 0.5)
 
 
 def patches_section(runs: Sequence[ReportRun]) -> Section | None:
@@ -127,13 +121,14 @@ def patches_section(runs: Sequence[ReportRun]) -> Section | None:
     reducing = [run for run in runs if run.loaded.config.model.reduction != "none"]
     if not reducing:
         return None
-    body = render(
-        "sections/patches.html",
+    return section(
+        "patches",
+        "Kept patches",
+        "Patches",
         staged=any(run.loaded.model.in_backbone is not None for run in reducing),
         alone=reducing[0].name if len(reducing) == 1 < len(runs) else "",
         runs={run.name: _patches(run) for run in reducing},
     )
-    return Section("patches", "Kept patches", "Patches", body)
 
 
 def _patches(run: ReportRun) -> list[ShownSample]:
@@ -155,15 +150,13 @@ def _patches(run: ReportRun) -> list[ShownSample]:
         )
         panels = []
         for view in views:
-            for first, given in enumerate(view_panels(view, with_terms=True)):
-                # A stage after the first has no image of its own: its maps start below those of the first.
-                lead = [ShownPanel()] if first else []
-                panels.append(
-                    ("" if first else view.modality, lead + [_shown_panel(panel) for panel in given])
-                )
+            first, *others = ([_shown_panel(p) for p in row] for row in view_panels(view, with_terms=True))
+            panels.append((view.modality, first))
+            # A stage after the first has no image of its own: its maps start below those of the first.
+            panels += [("", [ShownPanel(), *row]) for row in others]
         caption = f"{_HEADINGS[why].removesuffix('queries')}query: {seen.title}"
         alt = f"Kept patches of {seen.title}. {kept}"
-        shown.append(ShownSample(caption, alt, _aspect([seen.images]), panels))
+        shown.append(ShownSample(caption, alt, _aspect(seen.images), panels))
     return shown
 
 

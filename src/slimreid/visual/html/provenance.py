@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from slimreid.modalities import describe
 from slimreid.runs.reproduce import shown_path
-from slimreid.visual.html.parts import Section, Table, render
+from slimreid.visual.html.parts import Section, Table, section
 from slimreid.visual.html.run import ReportRun
 
 Runs = Sequence[ReportRun]
@@ -30,8 +30,8 @@ def provenance_section(runs: Runs) -> Section:
     if differing:
         rows = [[name, *values] for name, values in differing.items()]
         table = Table(["", *(run.name for run in runs)], rows)
-    body = render("sections/provenance.html", common=common, differing=table, several=len(runs) > 1)
-    return Section("provenance", "Where the figures come from", "Provenance", body)
+    values = {"common": common, "differing": table, "several": len(runs) > 1}
+    return section("provenance", "Where the figures come from", "Provenance", **values)
 
 
 def split_facts(facts: dict[str, dict[str, str]]) -> tuple[dict[str, str], dict[str, list[str]]]:

@@ -60,18 +60,16 @@ def write_report(
     if path.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"{path}: a report is a web page; end its name in .html")
     if speeds is None:
-        speeds = measure_speeds({run.name: run.loaded for run in runs}, batch=_batch(runs), repeats=5)
+        # Samples per forward pass: many for small models, few for large ones.
+        batch = max(1, min(32, round(16 / max(run.summary.gflops for run in runs))))
+        speeds = measure_speeds({run.name: run.loaded for run in runs}, batch, repeats=5)
     made = [make(runs) for make in progress(SECTIONS, "writing the report", show=show_progress)]
     sections = [result_section(runs, speeds), *(section for section in made if section is not None)]
     sections.append(reproduce_section(runs, path.as_posix()))
     lead = render("sections/lead.html", where=_where(runs), lines=model_lines(runs, speeds))
-    page = render("report.html", title=_title(runs), lead=lead, sections=sections, footer=_footer())
-    write_text(path, page)
-
-
-def _batch(runs: Sequence[ReportRun]) -> int:
-    """Samples per forward pass when speed is measured: many for small models, few for large ones."""
-    return max(1, min(32, round(16 / max(run.summary.gflops for run in runs))))
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    footer = f"Made by SlimReID {__version__} on {now}. This page is one file and needs no network."
+    write_text(path, render("report.html", title=_title(runs), lead=lead, sections=sections, footer=footer))
 
 
 def _title(runs: Sequence[ReportRun]) -> str:
@@ -88,8 +86,3 @@ def _where(runs: Sequence[ReportRun]) -> str:
     seen = "+".join(evaluation.modalities)
     text = f"{evaluation.dataset}: {size}, {seen}; protocol {PROTOCOLS[evaluation.protocol]}"
     return f"{text}. Images: {evaluation.origin}." if evaluation.origin else f"{text}."
-
-
-def _footer() -> str:
-    now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    return f"Made by SlimReID {__version__} on {now}. This page is one file and needs no network."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shlex
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from slimreid.evaluation.metrics.rerank import KReciprocal
 from slimreid.inference.similarity import feature_kinds
 from slimreid.runs.folder import RunFolder
 from slimreid.runs.reproduce import MANIFEST, shown_path, train_words
-from slimreid.visual.html.parts import Section, render
+from slimreid.visual.html.parts import Section, section
 from slimreid.visual.html.run import ReportRun, run_names
 
 Runs = Sequence[ReportRun]
@@ -28,17 +29,17 @@ Moved = dict[Path | None, str]
 
 def reproduce_section(runs: Runs, out: str) -> Section:
     """The commands that lead to this page, and the full config of each run."""
-    body = render(
-        "sections/reproduce.html",
+    typed = {
+        run.name: [shlex.join(["slimreid", *s.command]) for s in run.starts if s.command] for run in runs
+    }
+    return section(
+        "reproduce",
+        "Reproduce",
+        "Reproduce",
         commands=again_commands(runs, Path(out).name),
-        started=[
-            (run.name, "; then ".join(typed))
-            for run in runs
-            if (typed := [shlex.join(["slimreid", *start.command]) for start in run.starts if start.command])
-        ],
+        started=[(name, "; then ".join(commands)) for name, commands in typed.items() if commands],
         configs=[(run.name, config_text(run.loaded.config).rstrip()) for run in runs],
     )
-    return Section("reproduce", "Reproduce", "Reproduce", body)
 
 
 def again_commands(runs: Runs, page: str) -> list[str]:
@@ -48,17 +49,21 @@ def again_commands(runs: Runs, page: str) -> list[str]:
     report. Runs that others began from or follow are trained first. Data that cannot be made, and models
     without their config, are used where they are.
     """
-    folder = _new_folder("again")
+    folder = _free("again", {path.name for path in Path().iterdir()})
     trained = _trained_runs(runs)
     worlds = _worlds(runs, trained)
     names = run_names(list(worlds)) if worlds else []
     moved: Moved = {root: f"{folder}/data/{name}" for root, name in zip(worlds, names, strict=True)}
     places = {run: f"{folder}/runs/{found.name}" for run, found in trained.items()}
     lines = [shlex.join(["slimreid", "data", "synth", moved[root], *words]) for root, words in worlds.items()]
-    lines += [_train_command(run, found, moved, places) for run, found in trained.items()]
+    for run, found in trained.items():
+        there = {option: places[source] for option, source in found.sources.items() if source in places}
+        if trained_on := moved.get(_root(found.config.data.manifest)):
+            there = {MANIFEST: trained_on, **there}
+        lines.append(shlex.join(["slimreid", *train_words(RunFolder(run), there, places[run])]))
     made = [places.get(_folder(run.path), shown_path(run.path)) for run in runs]
-    for run, place in zip(runs, made, strict=True):
-        lines.append(shlex.join(["slimreid", "evaluate", place, *_evaluate_options(run), *_data(run, moved)]))
+    for one, place in zip(runs, made, strict=True):
+        lines.append(shlex.join(["slimreid", "evaluate", place, *_evaluate_options(one), *_data(one, moved)]))
     other = next((words for run in runs if (words := _data(run, moved))), [])
     lines.append(shlex.join(["slimreid", "report", *made, "--out", f"{folder}/{page}", *other]))
     return lines
@@ -99,13 +104,6 @@ def _trained_runs(runs: Runs) -> dict[Path, Trained]:
     return found
 
 
-def _train_command(run: Path, found: Trained, moved: Moved, places: dict[Path, str]) -> str:
-    there = {option: places[source] for option, source in found.sources.items() if source in places}
-    if trained_on := moved.get(_root(found.config.data.manifest)):
-        there = {MANIFEST: trained_on, **there}
-    return shlex.join(["slimreid", *train_words(RunFolder(run), there, places[run])])
-
-
 def _folder(path: Path) -> Path:
     """The folder of a run that is given by itself or by its model file."""
     return (path.parent if path.suffix == ".safetensors" else path).resolve()
@@ -113,16 +111,8 @@ def _folder(path: Path) -> Path:
 
 def _free(name: str, taken: set[str]) -> str:
     """`name`, or `name-2` and so on: the first that is not taken."""
-    number, found = 1, name
-    while found in taken:
-        number += 1
-        found = f"{name}-{number}"
-    return found
-
-
-def _new_folder(name: str) -> str:
-    """`name`, or `name-2` and so on: the first that is not there."""
-    return _free(name, {path.name for path in Path().iterdir()})
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(found for found in names if found not in taken)
 
 
 def _root(manifest: str | Path | None) -> Path | None:

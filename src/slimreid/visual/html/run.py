@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,8 @@ import numpy as np
 
 from slimreid.data.manifest import Manifest, Sample
 from slimreid.errors import DataError
-from slimreid.evaluation.query_gallery import SPLITS_OF, Side
-from slimreid.evaluation.reports.evaluate import (
-    Evaluation,
-    evaluation_folder,
-)
+from slimreid.evaluation.query_gallery import Side, select_part
+from slimreid.evaluation.reports.evaluate import Evaluation, evaluation_folder
 from slimreid.evaluation.reports.feature_metrics import FeatureMetrics
 from slimreid.inference.features.data import ModelData, open_data
 from slimreid.inference.features.extract import Extraction, extract_features
@@ -66,20 +63,12 @@ class ReportRun:
 
     def embeddings(self) -> Embeddings:
         """Features of the gallery in all modalities, from the evaluation's cache where they are kept."""
-        evaluation = self.evaluation
-        splits = SPLITS_OF[evaluation.part]
-        rows = [i for i, s in enumerate(self.manifest.samples) if s.split in splits]
-        chosen = self.manifest.with_samples(self.manifest.samples[i] for i in rows)
-        data = replace(self.data, manifest=chosen)
+        evaluation, gallery = self.evaluation, self.evaluation.gallery
+        data, rows = select_part(self.data, evaluation.part)
         folder = evaluation_folder(self.loaded.path, self.data, evaluation.part)
-        found = extract_features(self.loaded, data, options=Extraction(cache=folder))[chosen.modalities]
-        place = {row: i for i, row in enumerate(rows)}
-        gallery = np.array([place[row] for row in evaluation.gallery.rows.tolist()], np.int64)
-        return Embeddings(
-            found.get(evaluation.main, gallery),
-            evaluation.gallery.identities.tolist(),
-            evaluation.gallery.cameras.tolist(),
-        )
+        (found,) = extract_features(self.loaded, data, options=Extraction(cache=folder)).values()
+        features = found.get(evaluation.main, np.searchsorted(rows, gallery.rows))
+        return Embeddings(features, gallery.identities.tolist(), gallery.cameras.tolist())
 
 
 def run_names(paths: Sequence[Path]) -> list[str]:
@@ -102,14 +91,6 @@ def gather_run(path: Path, name: str, data: Path | None = None) -> ReportRun:
     """
     loaded = load_trained(path, None)
     opened = open_data(loaded, data)
+    evaluation = fresh_evaluation(loaded, opened, missing=True)
     folder = RunFolder.of_model(loaded.path)
-    return ReportRun(
-        name=name,
-        path=path,
-        loaded=loaded,
-        data=opened,
-        evaluation=fresh_evaluation(loaded, opened, missing=True),
-        folder=folder,
-        metrics=folder.metrics(),
-        starts=folder.starts(),
-    )
+    return ReportRun(name, path, loaded, opened, evaluation, folder, folder.metrics(), folder.starts())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -63,9 +64,11 @@ def view_panels(
     """
     if view.image is None:
         return [[Panel(f"no {view.modality}")]]
-    pixels = _enlarged(view.image)
-    image = Panel("image", f"{view.image.height}×{view.image.width}", pixels)
-    pixels = brighten(pixels)
+    width, height = view.image.size
+    factor = max(1, math.ceil(_FINE / max(width, height)))
+    large = view.image.convert("RGB").resize((width * factor, height * factor), Image.Resampling.BICUBIC)
+    image = Panel("image", f"{height}×{width}", np.asarray(large))
+    pixels = brighten(np.asarray(large))
     if with_terms is None:
         with_terms = len(view.stages) == 1
     rows = [[image]]
@@ -74,7 +77,9 @@ def view_panels(
             rows.append([])
         if with_terms:
             rows[-1] += _score_panels(view, stage, pixels)
-        rows[-1].append(_kept_panel(view, stage, pixels))
+        dimmed = dim_dropped(pixels, stage.kept, view.grid)
+        lines = outlines(stage.kept, view.grid, pixels.shape[:2])
+        rows[-1].append(Panel(stage.label, f"{stage.kept.sum()} of {len(stage.kept)}", dimmed, lines))
         if stage.weights is not None:
             rows[-1].append(_token_panel(view, stage, pixels, token))
     if token is not None and all(stage.weights is None for stage in view.stages):
@@ -84,27 +89,16 @@ def view_panels(
 
 def _score_panels(view: PatchView, stage: PatchStage, pixels: Pixels) -> list[Panel]:
     panels = []
-    for term, values in stage.terms.items():
-        title = term if term in TERM_NAMES else f"by {term}"
-        if values is None:
-            panels.append(Panel(f"no {term}"))
-        else:
-            panels.append(
-                Panel(title, _span(values), heat_over(pixels, values, view.grid), colours=SCORE_COLOURS)
-            )
+    named = {term if term in TERM_NAMES else f"by {term}": values for term, values in stage.terms.items()}
     if stage.score is not None:
-        panels.append(
-            Panel(
-                "score", _span(stage.score), heat_over(pixels, stage.score, view.grid), colours=SCORE_COLOURS
-            )
-        )
+        named["score"] = stage.score
+    for title, values in named.items():
+        if values is None:
+            panels.append(Panel(f"no {title.removeprefix('by ')}"))
+        else:
+            heat = heat_over(pixels, values, view.grid)
+            panels.append(Panel(title, _span(values), heat, colours=SCORE_COLOURS))
     return panels
-
-
-def _kept_panel(view: PatchView, stage: PatchStage, pixels: Pixels) -> Panel:
-    dimmed = dim_dropped(pixels, stage.kept, view.grid)
-    lines = outlines(stage.kept, view.grid, pixels.shape[:2])
-    return Panel(stage.label, f"{stage.kept.sum()} of {len(stage.kept)}", dimmed, lines)
 
 
 def _token_panel(view: PatchView, stage: PatchStage, pixels: Pixels, token: int | None) -> Panel:
@@ -123,14 +117,6 @@ def _span(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> str:
     low, high = np.nanmin(values), np.nanmax(values)
     digits = 2 if high - low >= 0.02 or high == low else 3
     return f"{low:.{digits}f} – {high:.{digits}f}"
-
-
-def _enlarged(image: Image.Image) -> Pixels:
-    factor = max(1, math.ceil(_FINE / max(image.size)))
-    large = image.convert("RGB").resize(
-        (image.width * factor, image.height * factor), Image.Resampling.BICUBIC
-    )
-    return np.asarray(large)
 
 
 def draw_kept_patches(
@@ -184,29 +170,19 @@ def draw_kept_patches(
 def _draw_legend(figure: Figure, look: Look, shown: set[str]) -> None:
     """What colours mean, in one line at the bottom."""
     width, height = figure.get_size_inches()
-    left, y, high = _LABEL, 0.12, 0.13
+    left, y, high = _LABEL, 0.12 / height, 0.13 / height
+    style: dict[str, Any] = {"va": "center", "fontsize": 9.5, "color": look.faint}
     for text, colours in (("score: low to high", SCORE_COLOURS), ("weight in the token", WEIGHT_COLOURS)):
-        if colours not in shown:
-            continue
-        bar = figure.add_axes((left / width, y / height, 0.5 / width, high / height))
-        bar.imshow(np.linspace(0, 1, 64)[None], aspect="auto", cmap=colours)
-        bar.set_axis_off()
-        figure.text(
-            (left + 0.58) / width, (y + high / 2) / height, text, va="center", fontsize=9.5, color=look.faint
-        )
-        left += 2.05
-    box = Rectangle(
-        (left / width, y / height),
-        0.2 / width,
-        high / height,
-        facecolor="none",
-        edgecolor=OUTLINE,
-        transform=figure.transFigure,
-    )
+        if colours in shown:
+            bar = figure.add_axes((left / width, y, 0.5 / width, high))
+            bar.imshow(np.linspace(0, 1, 64)[None], aspect="auto", cmap=colours)
+            bar.set_axis_off()
+            figure.text((left + 0.58) / width, y + high / 2, text, **style)
+            left += 2.05
+    box = Rectangle((left / width, y), 0.2 / width, high, facecolor="none", edgecolor=OUTLINE)
+    box.set_transform(figure.transFigure)
     figure.add_artist(box)
-    figure.text(
-        (left + 0.28) / width, (y + high / 2) / height, "kept", va="center", fontsize=9.5, color=look.faint
-    )
+    figure.text((left + 0.28) / width, y + high / 2, "kept", **style)
 
 
 def _draw_panel(axes: Axes, panel: Panel, look: Look) -> None:
@@ -219,18 +195,10 @@ def _draw_panel(axes: Axes, panel: Panel, look: Look) -> None:
     axes.imshow(panel.pixels, aspect="auto", interpolation="nearest", extent=(0, width, height, 0))
     axes.set_axis_off()
     if panel.lines:
-        axes.add_collection(
-            LineCollection(panel.lines, colors=OUTLINE, linewidths=1.2, capstyle="projecting", clip_on=False)
-        )
+        lines = LineCollection(panel.lines, colors=OUTLINE, linewidths=1.2, capstyle="projecting")
+        lines.set_clip_on(False)
+        axes.add_collection(lines)
     axes.set(xlim=(0, width), ylim=(height, 0))
     axes.set_title(panel.title, fontsize=10.5, loc="center", pad=4, weight="normal", color=look.ink)
-    axes.text(
-        0.5,
-        -0.02,
-        panel.caption,
-        transform=axes.transAxes,
-        ha="center",
-        va="top",
-        fontsize=9,
-        color=look.faint,
-    )
+    style: dict[str, Any] = {"transform": axes.transAxes, "fontsize": 9, "color": look.faint}
+    axes.text(0.5, -0.02, panel.caption, ha="center", va="top", **style)

@@ -176,10 +176,10 @@ def spread_over_pixels(
     return spread
 
 
-def brighten(pixels: Pixels, most: float = 4.0) -> Pixels:
-    """A dark image (H, W, 3) made up to `most` times brighter, so that dim parts of it can be told apart."""
+def brighten(pixels: Pixels) -> Pixels:
+    """A dark image (H, W, 3) made up to four times brighter, so that dim parts of it can be told apart."""
     top = float(np.percentile(pixels, 99))
-    gain = min(max(180 / max(top, 1.0), 1.0), most)
+    gain = min(max(180 / max(top, 1.0), 1.0), 4.0)
     bright: Pixels = np.minimum(pixels * gain, 255).astype(np.uint8)
     return bright
 
@@ -218,13 +218,7 @@ def outlines(kept: Bools, grid: tuple[int, int], size: tuple[int, int]) -> list[
     rows, columns = grid
     step_y, step_x = size[0] / rows, size[1] / columns
     area = np.pad(kept.reshape(grid), 1)
-    lines = []
-    for r in range(rows + 1):
-        for c in range(columns):
-            if area[r, c + 1] != area[r + 1, c + 1]:
-                lines.append([(c * step_x, r * step_y), ((c + 1) * step_x, r * step_y)])
-    for r in range(rows):
-        for c in range(columns + 1):
-            if area[r + 1, c] != area[r + 1, c + 1]:
-                lines.append([(c * step_x, r * step_y), (c * step_x, (r + 1) * step_y)])
-    return lines
+    above = np.argwhere(area[:-1, 1:-1] != area[1:, 1:-1]).tolist()
+    beside = np.argwhere(area[1:-1, :-1] != area[1:-1, 1:]).tolist()
+    lines = [[(c * step_x, r * step_y), ((c + 1) * step_x, r * step_y)] for r, c in above]
+    return lines + [[(c * step_x, r * step_y), (c * step_x, (r + 1) * step_y)] for r, c in beside]

@@ -15,7 +15,7 @@ from slimreid.config.model import BOTH
 from slimreid.data.batches import ModalBatch
 from slimreid.data.lookup import find_sample
 from slimreid.data.manifest import SPLITS, Sample
-from slimreid.data.sample_reader import ImageBatch, SampleReader, join_samples
+from slimreid.data.sample_reader import SampleReader, join_samples
 from slimreid.devices import autocast
 from slimreid.errors import ConfigError, DataError, ModelError, SlimReIDWarning
 from slimreid.evaluation.metrics.ranking import PositiveIndex
@@ -72,15 +72,8 @@ class SeenSample:
             raise ModelError("an exported model does not tell the patches it kept; give the run it came from")
         if self.output.reduced is None:
             raise ModelError("this model has no token reduction: it keeps all patches")
-        return reduced_views(
-            self.output.reduced,
-            0,
-            self.images,
-            self.modalities,
-            self.grid,
-            self.output.present,
-            self.stages,
-        )
+        reduced, present = self.output.reduced, self.output.present
+        return reduced_views(reduced, 0, self.images, self.modalities, self.grid, present, self.stages)
 
 
 def open_sample(loaded: LoadedModel, data: ModelData, name: str, missing: str | None = None) -> SeenSample:
@@ -109,7 +102,9 @@ def open_sample(loaded: LoadedModel, data: ModelData, name: str, missing: str | 
         warnings.simplefilter("ignore", SlimReIDWarning)  # an unknown camera does not matter here
         if not isinstance(loaded, TrainedModel):
             return SeenSample(sample, stem, images, without, loaded.features(batch), loaded.modalities)
-        output = _all_outputs(loaded, batch)
+        with torch.no_grad(), autocast(loaded.precision, loaded.device):
+            seen = ModalBatch.from_images(batch).to(loaded.device)
+            output: ReIDOutput = loaded.model(seen, with_reduced=True)
     if output.present is None:  # zeros stand for what is absent: mid-grey, after normalisation
         grey = Image.new("RGB", config.transforms.size[::-1], (round(255 * config.transforms.mean),) * 3)
         images |= {m: grey for m in loaded.modalities if m not in images}
@@ -118,16 +113,8 @@ def open_sample(loaded: LoadedModel, data: ModelData, name: str, missing: str | 
     stages = tuple(f"block {stage.block + 1}" for stage in reducer.stages) if reducer else ()
     plain = {n: f.float().cpu().numpy() for n, f in output.features.items() if n != BOTH}
     branches = loaded.adapted(plain, batch.presence_of(loaded.modalities), batch.camera)
-    seen = SeenSample(sample, stem, images, without, branches, loaded.modalities)
-    return replace(seen, output=output, grid=model.backbone.grid, stages=stages)
-
-
-@torch.no_grad()
-def _all_outputs(loaded: TrainedModel, batch: ImageBatch) -> ReIDOutput:
-    """What torch computes for a batch, with what became of its patches."""
-    with autocast(loaded.precision, loaded.device):
-        output: ReIDOutput = loaded.model(ModalBatch.from_images(batch).to(loaded.device), with_reduced=True)
-    return output
+    grid = model.backbone.grid
+    return SeenSample(sample, stem, images, without, branches, loaded.modalities, output, grid, stages)
 
 
 def draw_sample(seen: SeenSample, look: Look = LIGHT, token: int | None = None) -> Figure:
@@ -189,6 +176,6 @@ def rank_sample(
         open_samples(data.manifest, [seen.sample], windows, seen.without)(0),
         seen.sample.camera,
         open_samples(data.manifest, [samples[row] for row in gallery], windows),
-        np.array([samples[row].camera for row in gallery]).tolist(),
+        [samples[row].camera for row in gallery],
     )
     return draw_rank_lists([found], loaded.modalities, look)

@@ -50,7 +50,7 @@ def loss_curves(
             panel.set_title(loss)
             for number, (run, losses) in enumerate(found.items()):
                 if loss in losses:
-                    x, y = _thinned(*losses[loss])
+                    x, y = losses[loss]
                     panel.plot(x, y, label=legend_name(run), **line_style(look, number, len(x)))
             _from_zero(panel)
             panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -58,7 +58,8 @@ def loss_curves(
             panel.set_axis_off()
         figure.supxlabel("update" if over == "step" else "epoch", fontsize=12)
         if len(runs) > 1:
-            _legend_above(figure, axes[0], len(runs))
+            named = axes[0].get_legend_handles_labels()
+            figure.legend(*named, loc="outside upper center", ncols=min(len(runs), 2))
     return figure
 
 
@@ -125,46 +126,34 @@ def cmc_curves(results: Mapping[str, RetrievalResult], look: Look = LIGHT, *, ma
             label = f"{legend_name(name)}: rank-1 {shares[0]:.1f}"
             axes.plot(ranks, shares, label=label, **line_style(look, number, len(shares)))
         low = min(float(result.cmc[0]) for result in results.values())
-        axes.set(
-            xlabel="rank",
-            ylabel="queries with a hit (%)",
-            ylim=(max(0.0, math.floor(low * 10) * 10 - 5), 101),
-        )
-        axes.xaxis.set_major_locator(
-            FixedLocator([k for k in (1, 5, 10, 15, 20, 30, 40, 50) if k <= max_rank])
-        )
+        axes.set(xlabel="rank", ylabel="queries with a hit (%)")
+        axes.set_ylim(max(0.0, math.floor(low * 10) * 10 - 5), 101)
+        ticks = [k for k in (1, 5, 10, 15, 20, 30, 40, 50) if k <= max_rank]
+        axes.xaxis.set_major_locator(FixedLocator(ticks))
         axes.legend(loc="lower right")
     return figure
 
 
-def _losses(rows: Rows, kind: str) -> dict[str, tuple[Floats, Floats]]:
+def _losses(rows: Rows, kind: str) -> dict[str, Floats]:
     """Per loss its place (update or epoch) and value, without training accuracy, which is no loss."""
-    places: dict[str, list[float]] = {}
-    values: dict[str, list[float]] = {}
+    found: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         if row.get("kind") != kind:
             continue
         for name, value in row["train"].items():
             if name != ACCURACY and value is not None and math.isfinite(value):
-                places.setdefault(name, []).append(row[kind])
-                values.setdefault(name, []).append(value)
-    return {name: (np.array(places[name], float), np.array(values[name], float)) for name in places}
+                found.setdefault(name, []).append((row[kind], value))
+    return {name: _thinned(np.array(pairs, float)) for name, pairs in found.items()}
 
 
-def _thinned(x: Floats, y: Floats, points: int = _POINTS) -> tuple[Floats, Floats]:
-    """The means of at most `points` equal stretches; as they are where there are no more than that."""
-    if len(x) <= points:
-        return x, y
-    parts = np.array_split(np.arange(len(x)), points)
-    return np.array([x[p].mean() for p in parts]), np.array([y[p].mean() for p in parts])
+def _thinned(pairs: Floats) -> Floats:
+    """Places and values (n, 2) -> both (2, m): means of at most `_POINTS` equal stretches."""
+    parts = np.array_split(pairs, min(len(pairs), _POINTS))
+    means: Floats = np.array([part.mean(axis=0) for part in parts]).T
+    return means
 
 
 def _from_zero(axes: Axes, least: float = 0.0) -> None:
     """Start the axis at zero, and leave room above so that no marker is cut."""
     low, high = min(0.0, axes.dataLim.y0), max(least, axes.dataLim.y1)
     axes.set_ylim(low, high + 0.07 * (high - low))
-
-
-def _legend_above(figure: Figure, axes: Axes, runs: int) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(runs, 2))

@@ -22,10 +22,7 @@ _POINTS = 400
 
 
 def roc_curves(
-    curves: Mapping[str, RocCurve],
-    look: Look = LIGHT,
-    *,
-    rates: Sequence[float] = FALSE_MATCH_RATES,
+    curves: Mapping[str, RocCurve], look: Look = LIGHT, *, rates: Sequence[float] = FALSE_MATCH_RATES
 ) -> Figure:
     """True match rate over the false match rate (logarithmic), with the operating points.
 
@@ -36,29 +33,16 @@ def roc_curves(
         figure, (axes,) = new_axes(look, height=3.8)
         lowest = 1.0
         for number, (name, curve) in enumerate(curves.items()):
-            false_rate, true_rate = curve.false_rate, curve.true_rate
-            false_rate, true_rate = _staircase(false_rate, true_rate)
+            false_rate, true_rate = _staircase(curve.false_rate, curve.true_rate)
             style = line_style(look, number)
             axes.plot(false_rate, 100 * true_rate, label=legend_name(name), drawstyle="steps-post", **style)
             lowest = min(lowest, float(false_rate[1]))
             for point in curve.operating_points(rates):
-                fill = style["color"] if point.supported else look.paper
-                axes.plot(
-                    point.false_match_rate,
-                    100 * point.true_match_rate,
-                    "o",
-                    color=style["color"],
-                    markerfacecolor=fill,
-                    markersize=8,
-                )
+                x, y, colour = point.false_match_rate, 100 * point.true_match_rate, style["color"]
+                fill = colour if point.supported else look.paper
+                axes.plot(x, y, "o", color=colour, markerfacecolor=fill, markersize=8)
                 if len(curves) == 1:
-                    axes.annotate(
-                        f"{100 * point.true_match_rate:.1f}",
-                        (point.false_match_rate, 100 * point.true_match_rate),
-                        xytext=(-6, 7),
-                        textcoords="offset points",
-                        ha="right",
-                    )
+                    axes.annotate(f"{y:.1f}", (x, y), (-6, 7), textcoords="offset points", ha="right")
         lowest = min(lowest, *rates)
         chance = np.geomspace(lowest, 1, 50)
         axes.plot(chance, 100 * chance, color=look.faint, linestyle=":", linewidth=1.5, label="chance")
@@ -88,24 +72,10 @@ def score_histograms(
                 ("true pairs", true, look.right, None, "-"),
             ):
                 density = counts / max(1, counts.sum()) / step
-                panel.stairs(
-                    density,
-                    edges,
-                    fill=True,
-                    facecolor=colour,
-                    edgecolor=colour,
-                    alpha=0.3,
-                    hatch=hatch,
-                    linewidth=0,
-                )
-                panel.stairs(
-                    density,
-                    edges,
-                    color=colour,
-                    linestyle=line,
-                    linewidth=1.8,
-                    label=f"{label} ({counts.sum():,})",
-                )
+                area = panel.stairs(density, edges, fill=True, facecolor=colour, edgecolor=colour, alpha=0.3)
+                area.set(hatch=hatch, linewidth=0)
+                text = f"{label} ({counts.sum():,})"
+                panel.stairs(density, edges, color=colour, linestyle=line, linewidth=1.8, label=text)
             point = curve.operating_points([rate])[0] if rate else None
             if point is not None and point.threshold is not None:
                 # A narrow range needs more decimals for the threshold to be found on the axis.
@@ -121,7 +91,7 @@ def score_histograms(
     return figure
 
 
-def _staircase(false_rate: Floats, true_rate: Floats, points: int = _POINTS) -> tuple[Floats, Floats]:
+def _staircase(false_rate: Floats, true_rate: Floats) -> tuple[Floats, Floats]:
     """The curve from left to right at places that differ on a logarithmic axis.
 
     The first place stands for no false match at all; up to the second nothing better was measured.
@@ -129,8 +99,8 @@ def _staircase(false_rate: Floats, true_rate: Floats, points: int = _POINTS) -> 
     x, y = false_rate[::-1], true_rate[::-1]
     last = np.append(np.flatnonzero(np.diff(x)), len(x) - 1)  # the highest of a vertical piece
     x, y = x[last], y[last]
-    if len(x) > points:
-        wanted = np.geomspace(x[1], x[-1], points)
+    if len(x) > _POINTS:
+        wanted = np.geomspace(x[1], x[-1], _POINTS)
         chosen = np.unique(np.searchsorted(x, wanted).clip(max=len(x) - 1))
         x, y = x[np.append(0, chosen)], y[np.append(0, chosen)]
     x = x.copy()

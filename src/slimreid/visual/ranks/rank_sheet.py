@@ -18,7 +18,7 @@ from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.search import Answer
 from slimreid.visual.datasets.contact_sheet import ContactRow
 from slimreid.visual.datasets.views import save_sheet
-from slimreid.visual.lettering import fitted, hatched_box, line_height, text_width, write
+from slimreid.visual.lettering import fitted, line_height, paste_picture, text_width, write
 from slimreid.visual.ranks.rank_lists import Pictures, RankList
 from slimreid.visual.style import LIGHT, Look
 
@@ -110,14 +110,10 @@ def draw_rank_lists(
         for k, name in enumerate(modalities):
             y = top + FRAME + INNER + k * (plan.cell[1] + INNER) + plan.cell[1] / 2
             write(draw, (PAD, y), name, look.faint, _letters(cell_height), anchor="lm")
-        _item(sheet, plan, (plan.left(-1), top), found.query, modalities, look, None)
-        _captions(
-            draw,
-            plan,
-            (plan.left(-1), top),
-            ("query", "", f"cam {found.query_camera}" if found.query_camera else ""),
-            look,
-        )
+        corner = (plan.left(-1), top)
+        _item(sheet, plan, corner, found.query, modalities, look, None)
+        camera = f"cam {found.query_camera}" if found.query_camera else ""
+        _captions(draw, plan, corner, ("query", "", camera), look)
         digits = score_digits([item.score for item in found.items])
         for rank, item in enumerate(found.items):
             corner = (plan.left(rank), top)
@@ -138,25 +134,20 @@ def _item(
 ) -> None:
     """One framed column of pictures; `is_match` is None for the query, and where nobody knows."""
     draw = ImageDraw.Draw(sheet)
-    (x, y), (width, height) = corner, plan.cell
+    (x, y), height = corner, plan.cell[1]
     for k, name in enumerate(modalities):
         place = (x + FRAME + INNER, y + FRAME + INNER + k * (height + INNER))
-        picture = pictures.get(name)
-        if picture is None:
-            sheet.paste(hatched_box(plan.cell, look, f"no {name}", _letters(height, 0.9)), place)
-            continue
-        size = (min(width, max(1, round(picture.width * height / picture.height))), height)
-        scaled = picture.convert("RGB").resize(size, Image.Resampling.BICUBIC)
-        sheet.paste(scaled, (place[0] + (width - size[0]) // 2, place[1]))
+        letters = _letters(height, 0.9)
+        paste_picture(sheet, pictures.get(name), place, plan.cell, look, f"no {name}", letters)
     box = (x, y, x + plan.box[0] - 1, y + plan.box[1] - 1)
     if is_match is None:
         draw.rectangle(box, outline=look.ink, width=2)
-    elif is_match:
+        return
+    if is_match:
         draw.rectangle(box, outline=look.right, width=FRAME)
     else:
         _dashed(draw, box, look.wrong)
-    if is_match is not None:
-        _badge(sheet, (box[2] - FRAME // 2, y + FRAME // 2), is_match, look)
+    _badge(sheet, (box[2] - FRAME // 2, y + FRAME // 2), is_match, look)
 
 
 def _captions(
@@ -202,22 +193,20 @@ def _dashes(start: int, end: int) -> list[tuple[int, int]]:
     return [(place, min(place + dash - 1, end)) for place in places]
 
 
-def _badge(sheet: Image.Image, centre: tuple[int, int], is_match: bool, look: Look, radius: int = 10) -> None:
+def _badge(sheet: Image.Image, centre: tuple[int, int], is_match: bool, look: Look) -> None:
     """A disc with a tick, or a square with a cross, drawn large and shrunk so that its edges are smooth."""
+    radius = 10
     n = 8 * radius
     badge = Image.new("RGBA", (n, n), (0, 0, 0, 0))
     draw = ImageDraw.Draw(badge)
     edge = radius // 2 + 2
-    shape = draw.ellipse if is_match else draw.rectangle
-    inset = 0 if is_match else radius // 2
-    shape(
-        (inset, inset, n - 1 - inset, n - 1 - inset), look.right if is_match else look.wrong, look.paper, edge
-    )
-    strokes: list[list[tuple[float, float]]] = (
-        [[(0.26, 0.53), (0.43, 0.70), (0.75, 0.33)]]
-        if is_match
-        else [[(0.30, 0.30), (0.70, 0.70)], [(0.70, 0.30), (0.30, 0.70)]]
-    )
+    if is_match:
+        draw.ellipse((0, 0, n - 1, n - 1), look.right, look.paper, edge)
+        strokes = [[(0.26, 0.53), (0.43, 0.70), (0.75, 0.33)]]
+    else:
+        inset = radius // 2
+        draw.rectangle((inset, inset, n - 1 - inset, n - 1 - inset), look.wrong, look.paper, edge)
+        strokes = [[(0.30, 0.30), (0.70, 0.70)], [(0.70, 0.30), (0.30, 0.70)]]
     for stroke in strokes:
         draw.line([(x * n, y * n) for x, y in stroke], look.paper, n // 9, joint="curve")
     small = badge.resize((2 * radius, 2 * radius), Image.Resampling.LANCZOS)
@@ -233,22 +222,15 @@ def _letters(height: int, share: float = 1.0) -> int:
 def draw_answers(answers: Sequence[Answer], loaded: LoadedModel, path: Path) -> None:
     """A row per query: itself, then what was found."""
     windows = loaded.config.data.windows or {}
-    used = {
-        name
-        for answer in answers
-        for paths in [answer.query, *(h.paths for h in answer.hits)]
-        for name in paths
-    }
+
+    def pictures(paths: dict[str, Path]) -> Pictures:
+        images = {name: ImageRef(path.as_posix()) for name, path in paths.items()}
+        return {name: Image.fromarray(p) for name, p in read_images(images, Path("/"), windows).items()}
+
     rows = []
     for answer in answers:
-        cells = [_pictures(paths, windows) for paths in [answer.query, *(hit.paths for hit in answer.hits)]]
+        cells = [pictures(paths) for paths in [answer.query, *(hit.paths for hit in answer.hits)]]
         captions = ["query", *(f"{h.rank} · {h.similarity:.3f} {h.identity}".strip() for h in answer.hits)]
-        rows.append(ContactRow(next(iter(answer.query.values())).stem, list(cells), captions))
+        rows.append(ContactRow(next(iter(answer.query.values())).stem, cells, captions))
+    used = {name for row in rows for cell in row.cells for name in cell}
     save_sheet(rows, [m for m in loaded.modalities if m in used], path, title="search")
-
-
-def _pictures(
-    paths: dict[str, Path], windows: dict[str, tuple[float, float]]
-) -> dict[str, Image.Image | None]:
-    images = {name: ImageRef(path.as_posix()) for name, path in paths.items()}
-    return {name: Image.fromarray(p) for name, p in read_images(images, Path("/"), windows).items()}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import replace
 
-from slimreid.cli.console import console, say, table
+from slimreid.cli.console import console, print_json, say, table
 from slimreid.cli.options.data import CheckOptions, ImportOptions
 from slimreid.data.check import CheckReport, check_dataset
 from slimreid.data.importing.datasets import Imported, import_layout
@@ -76,17 +75,13 @@ def check(options: CheckOptions) -> int:
     except SlimReIDError as error:
         if not options.json:
             raise
-        _print_json({"ok": False, "error": str(error)})
+        print_json({"ok": False, "error": str(error)})
         return 1
     if options.json:
-        _print_json(report.to_dict())
+        print_json(report.to_dict())
     else:
         _print_report(report)
     return 1 if report.errors else 0
-
-
-def _print_json(value: object) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def _print_report(report: CheckReport) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slimreid.cli.commands.gallery.opening import open_with_model, print_json, row_filter
+from slimreid.cli.commands.gallery.opening import first_file, open_with_model, row_filter
 from slimreid.cli.commands.gallery.remote import identify_server, is_server, search_server
-from slimreid.cli.console import console, print_table, say, table
+from slimreid.cli.console import console, print_json, print_table, say, table
 from slimreid.cli.options.gallery import CalibrateOptions, GallerySearchOptions, IdentifyOptions, QueryOptions
 from slimreid.extras import explain_missing
 from slimreid.files import check_writable
@@ -15,7 +15,6 @@ from slimreid.gallery.decisions.calibration import Calibration
 from slimreid.gallery.decisions.rates import Estimate
 from slimreid.gallery.enrolment.sources import Labels, open_source
 from slimreid.gallery.gallery import Gallery
-from slimreid.gallery.identification import Identification
 from slimreid.gallery.queries import Query
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.search import open_queries
@@ -58,18 +57,11 @@ def _query(gallery: Gallery, loaded: LoadedModel, options: QueryOptions) -> Quer
 
 def _print_answer(answer: Answer) -> None:
     say(f"{answer.query} ({'+'.join(answer.modalities)}) among {answer.searched:,} rows:")
-    rows = [
-        [
-            str(match.rank),
-            f"{match.score:.4f}",
-            match.row.identity,
-            str(match.row.id),
-            match.row.camera,
-            show_time(match.row.time),
-            next(iter(match.row.files.values())).path if match.row.files else "",
-        ]
-        for match in answer.matches
-    ]
+    rows = []
+    for match in answer.matches:
+        row, image = match.row, first_file(match.row)
+        found = [str(match.rank), f"{match.score:.4f}", row.identity, str(row.id)]
+        rows.append([*found, row.camera, show_time(row.time), image])
     columns = ["rank", "score", "identity", "row", "camera", "time", "image"]
     used = [n for n in range(len(columns)) if n < 4 or any(row[n] for row in rows)]
     console.print(table([columns[n] for n in used], [[row[n] for n in used] for row in rows]))
@@ -88,16 +80,12 @@ def identify(options: IdentifyOptions) -> None:
         print_json([answer.to_dict() for answer in answers])
         return
     for answer in answers:
-        _print_decision(answer)
-
-
-def _print_decision(answer: Identification) -> None:
-    found = answer.decision
-    word = f"known {found.name}" if found.state == "known" else found.state
-    say(f"{answer.query} ({'+'.join(answer.modalities)}): {word}")
-    say(f"  {found.reason}")
-    for candidate in found.candidates[:5]:
-        say(f"  {candidate.score:8.4f}  {candidate.name}")
+        found = answer.decision
+        word = f"known {found.name}" if found.state == "known" else found.state
+        say(f"{answer.query} ({'+'.join(answer.modalities)}): {word}")
+        say(f"  {found.reason}")
+        for candidate in found.candidates[:5]:
+            say(f"  {candidate.score:8.4f}  {candidate.name}")
 
 
 def calibrate(options: CalibrateOptions) -> int:
@@ -109,38 +97,34 @@ def calibrate(options: CalibrateOptions) -> int:
             source = open_source(loaded, Path(options.data), Labels(split=options.split))
             probes = gallery.probes(source)
         calibration = gallery.calibrate(probes, rates=options.rates)
-    made = [point for point in calibration.points if point.threshold is not None]
     if options.json:
         print(calibration.to_json())
     else:
         _print_calibration(calibration)
-    return 0 if made else 1
+    return 0 if any(point.threshold is not None for point in calibration.points) else 1
 
 
 def _print_calibration(calibration: Calibration) -> None:
-    rows = []
-    for point in calibration.points:
-        if point.threshold is not None:
-            rows.append(
-                [
-                    f"{point.rate:.1%}",
-                    point.subset or "any",
-                    point.searches,
-                    _estimate(point.threshold, "{:.3f}"),
-                    _estimate(point.fnir, "{:.1%}"),
-                    _estimate(point.achieved, "{:.2%}"),
-                ]
-            )
+    rows = [
+        [
+            f"{point.rate:.1%}",
+            point.subset or "any",
+            point.searches,
+            _estimate(point.threshold, "{:.3f}"),
+            _estimate(point.fnir, "{:.1%}"),
+            _estimate(point.achieved, "{:.2%}"),
+        ]
+        for point in calibration.points
+        if point.threshold is not None
+    ]
     if rows:
         columns = ["FPIR", "modalities", "searches", "threshold", "FNIR", "FPIR of held-out"]
         print_table(columns, rows)
     for point in calibration.points:
         if point.threshold is None and not point.subset:
             say(f"refused: {point.refusal}")
-    bound = calibration.bound
-    say(
-        f"for {bound.identities:,} identities and {bound.rows:,} rows; more than twice as many need a new one"
-    )
+    size = f"{calibration.bound.identities:,} identities and {calibration.bound.rows:,} rows"
+    say(f"for {size}; more than twice as many need a new one")
 
 
 def _estimate(value: Estimate | None, form: str) -> str:

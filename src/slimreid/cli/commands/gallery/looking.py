@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from slimreid.cli.commands.gallery.opening import open_gallery, print_json, row_filter, show_concerns
-from slimreid.cli.console import console, say, table
+from slimreid.cli.commands.gallery.opening import first_file, open_gallery, row_filter, show_concerns
+from slimreid.cli.console import console, print_json, say, table
 from slimreid.cli.options.gallery import GalleryCheckOptions, GalleryListOptions, LogOptions, RowsOptions
 from slimreid.gallery.answers import row_to_dict
 from slimreid.gallery.store.rows import LogEntry, Row
@@ -36,25 +36,16 @@ def show(options: RowsOptions) -> None:
     if options.json:
         print_json([row_to_dict(row) for row in rows])
         return
-    lines = [_line(row) for row in rows[:SHOWN]]
-    console.print(
-        table(["row", "identity", "modalities", "camera", "time", "group", "quality", "image"], lines)
-    )
+    columns = ["row", "identity", "modalities", "camera", "time", "group", "quality", "image"]
+    console.print(table(columns, [_line(row) for row in rows[:SHOWN]]))
     if len(rows) > SHOWN:
         say(f"... and {len(rows) - SHOWN:,} more; --json lists all")
 
 
 def _line(row: Row) -> list[str]:
-    return [
-        str(row.id),
-        row.identity,
-        "+".join(row.modalities),
-        row.camera,
-        show_time(row.time),
-        row.group,
-        "" if row.quality is None else f"{row.quality:.2f}",
-        next(iter(row.files.values())).path if row.files else "",
-    ]
+    seen = ["+".join(row.modalities), row.camera, show_time(row.time), row.group]
+    quality = "" if row.quality is None else f"{row.quality:.2f}"
+    return [str(row.id), row.identity, *seen, quality, first_file(row)]
 
 
 def log(options: LogOptions) -> None:

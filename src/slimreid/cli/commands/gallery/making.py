@@ -68,14 +68,8 @@ def _summary(added: int, known: int, rows: int, identities: int) -> str:
 def _source(model: KnowsModalities, options: EnrolOptions) -> Source:
     """The samples that the options mean."""
     modality = None if options.modality is None else canonical_of(model, options.modality)
-    labels = Labels(
-        options.identity,
-        options.group,
-        options.camera,
-        parse_time(options.time or ""),
-        modality,
-        options.split,
-    )
+    time = parse_time(options.time or "")
+    labels = Labels(options.identity, options.group, options.camera, time, modality, options.split)
     place = Path(options.sources[0]) if len(options.sources) == 1 else list(options.sources)
     if isinstance(place, Path) and not place.exists():
         place = list(options.sources)  # tir=FILE

@@ -1,8 +1,7 @@
-"""What the commands of a gallery share: opening it, filters, answers as JSON, lists of rows to look at."""
+"""What the commands of a gallery share: opening it, filters, lists of rows to look at."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 from slimreid.cli.console import console, say, table
@@ -10,7 +9,7 @@ from slimreid.cli.options.gallery import GalleryOptions, ModelOptions, RowOption
 from slimreid.config.model import DEFAULT_MODEL
 from slimreid.gallery.concerns import Concern
 from slimreid.gallery.gallery import Gallery
-from slimreid.gallery.store.rows import Filter
+from slimreid.gallery.store.rows import Filter, Row
 from slimreid.inference.load import load
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.modalities import parse_subset
@@ -47,9 +46,9 @@ def row_filter(gallery: Gallery, options: RowOptions) -> Filter:
     )
 
 
-def print_json(value: object) -> None:
-    """Print as JSON, whatever the width of the terminal."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+def first_file(row: Row) -> str:
+    """The path of the first image of a row; empty where it has none."""
+    return next(iter(row.files.values())).path if row.files else ""
 
 
 def show_concerns(concerns: list[Concern]) -> None:
@@ -57,12 +56,9 @@ def show_concerns(concerns: list[Concern]) -> None:
     if not concerns:
         return
     counts = Counter(_kind(reason) for concern in concerns for reason in concern.reasons)
-    console.print(table(["look at", "rows"], [[reason, count] for reason, count in counts.most_common()]))
-    lines = [
-        f"row {concern.row.id} ({concern.row.identity or 'no identity'}): {'; '.join(concern.reasons)}"
-        for concern in concerns
-    ]
-    show_some("look at", lines)
+    console.print(table(["look at", "rows"], counts.most_common()))
+    lines = [(concern.row, "; ".join(concern.reasons)) for concern in concerns]
+    show_some("look at", [f"row {row.id} ({row.identity or 'no identity'}): {why}" for row, why in lines])
 
 
 def _kind(reason: str) -> str:

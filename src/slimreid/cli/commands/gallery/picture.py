@@ -46,20 +46,13 @@ def draw_answers(
     """
     lists = []
     for answer, images in zip(answers, query.images, strict=True):
-        items = [
-            FoundItem(
-                _row_pictures(gallery, loaded, match.row, patches),
-                None,
-                match.score,
-                match.row.camera,
-                label=match.row.identity or f"row {match.row.id}",
-            )
-            for match in answer.matches
-        ]
+        items = []
+        for match in answer.matches:
+            pictures, row = _row_pictures(gallery, loaded, match.row, patches), match.row
+            items.append(FoundItem(pictures, None, match.score, row.camera, row.identity or f"row {row.id}"))
         lists.append(RankList(Path(answer.query).name, _pictures(loaded, images, patches), "", items))
-    used = {
-        name for found in lists for side in (found.query, *(i.pictures for i in found.items)) for name in side
-    }
+    sides = [side for found in lists for side in (found.query, *(item.pictures for item in found.items))]
+    used = {name for side in sides for name in side}
     sheet = draw_rank_lists(lists, [m for m in loaded.modalities if m in used])
     with atomic_write(path) as file:
         sheet.save(file, format="PNG" if path.suffix.lower() == ".png" else "JPEG")

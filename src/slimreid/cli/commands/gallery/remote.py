@@ -45,27 +45,15 @@ def search_server(options: GallerySearchOptions) -> list[Answer]:
         raise ConfigError("--picture needs the gallery itself; a service shows pictures on its page")
     client, model = connect(options)
     with client:
-        return client.search(
-            _samples(model, options),
-            k=options.top,
-            identities=options.identities,
-            pooled=options.together,
-            query_camera=options.query_camera or None,
-            **_filter(options, model),
-        )
+        question, samples = _question(options, model), _samples(model, options)
+        return client.search(samples, k=options.top, identities=options.identities, **question)
 
 
 def identify_server(options: IdentifyOptions) -> list[Identification]:
     """Who given images show."""
     client, model = connect(options)
     with client:
-        return client.identify(
-            _samples(model, options),
-            rate=options.rate,
-            pooled=options.together,
-            query_camera=options.query_camera or None,
-            **_filter(options, model),
-        )
+        return client.identify(_samples(model, options), rate=options.rate, **_question(options, model))
 
 
 def enrol_server(client: Client, source: Source) -> Job:
@@ -77,10 +65,8 @@ def enrol_server(client: Client, source: Source) -> Job:
                 "the gallery's file"
             )
     images = [{name: Path(ref.path) for name, ref in sample.images.items()} for sample in source.samples]
-    steps = client.enrol_many(
-        progress(images, "sending", show=None), [_labels(sample) for sample in source.samples]
-    )
-    *_, last = steps
+    labels = [_labels(sample) for sample in source.samples]
+    *_, last = client.enrol_many(progress(images, "sending"), labels)
     return last
 
 
@@ -98,9 +84,12 @@ def _samples(model: ServedModel, options: QueryOptions) -> list[Mapping[str, Pat
     return [{name: Path(ref.path) for name, ref in sample.images.items()} for sample in found]
 
 
-def _filter(options: QueryOptions, model: ServedModel) -> dict[str, Any]:
+def _question(options: QueryOptions, model: ServedModel) -> dict[str, Any]:
+    """How the samples are asked about, and which rows are searched."""
     names = parse_subset(options.modalities, model.modalities) if options.modalities else ()
     return {
+        "pooled": options.together,
+        "query_camera": options.query_camera or None,
         "id": options.id,
         "identity": options.identity,
         "group": options.group,
