@@ -50,6 +50,15 @@ def test_the_fingerprint_of_features_follows_preprocessing_and_precision(trained
     assert longer.feature_fingerprint == loaded.feature_fingerprint, "only what decides features counts"
 
 
+def test_a_model_is_shown_in_one_line(trained_run, exported):
+    trained = slimreid.load(trained_run)
+    assert repr(trained) == (
+        f"TrainedModel('{trained.path}', rgb+nir+tir, 32×16, {trained.sizes['both']} channels, fp32)"
+    )
+    assert repr(slimreid.load(exported)).startswith(f"ExportedModel('{exported}")
+    assert "\n" not in repr(slimreid.load(exported))
+
+
 def test_without_a_second_branch_both_are_compared_as_the_first(trained_run, tmp_path):
     manifest = trained_run.parent / "set" / "manifest.csv"
     train(

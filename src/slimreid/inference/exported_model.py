@@ -19,7 +19,7 @@ from slimreid.inference.onnx_engine import OnnxEngine
 from slimreid.inference.similarity import Floats, Similarity, check_kind
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ExportedModel(LoadedModel):
     """A model that was exported to ONNX."""
 

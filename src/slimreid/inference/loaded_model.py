@@ -42,6 +42,14 @@ class LoadedModel(ABC):
     adaptation: Adaptation | None
     """What it knows of the cameras of a site, if it was adapted to one (`slimreid adapt`)."""
 
+    def __repr__(self) -> str:
+        """One line, without the names of all its identities."""
+        height, width = self.config.transforms.size
+        return (
+            f"{type(self).__name__}({str(self.path)!r}, {'+'.join(self.modalities)}, {height}×{width}, "
+            f"{[*self.sizes.values()][-1]} channels, {self.precision})"
+        )
+
     @property
     @abstractmethod
     def sizes(self) -> Mapping[str, int]:

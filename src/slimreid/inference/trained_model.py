@@ -43,7 +43,7 @@ from slimreid.modalities import all_subsets
 from slimreid.models.reid_model import BOTH, ORIGINAL, ReIDModel, build_model
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrainedModel(LoadedModel):
     """A trained model that torch runs."""
 
