@@ -13,7 +13,7 @@ from torch import nn
 from slimreid.config.model import ReIDOptions
 from slimreid.errors import SlimReIDWarning
 from slimreid.exporting.graphs import SubsetModel, export_graph
-from slimreid.exporting.quantise import linear_layers, quantise
+from slimreid.exporting.quantise import PRODUCT_OF_ROWS, linear_layers, quantise
 from slimreid.models.reid_model import ReIDModel
 from slimreid.token_reduction.select import stable_top
 from support.vit import random_vit, small
@@ -98,7 +98,7 @@ def test_int8_layers_and_those_left_in_float32():
     assert names[f"{left}.weight"] == 1, "float32"
     assert sum(kind == 3 for kind in names.values()) >= 7, "int8"
     assert not any(f"{layer}.weight" in names for layer in layers if layer != left)
-    assert sum(node.op_type == "MatMulIntegerToFloat" for node in found.graph.node) == 7
+    assert sum(node.op_type == PRODUCT_OF_ROWS for node in found.graph.node) == 7
     feed = {"rgb": np.ones((2, 3, *SIZE), np.float32), "camera": np.array([0, -1])}
     (a,), (b,) = (open_graph(p.SerializeToString()).run(["both"], feed) for p in (proto, found))
     assert 0 < np.abs(a - b).max() < 0.1

@@ -15,6 +15,9 @@ from slimreid.errors import ModelError
 LINEAR = ("MatMul", "Gemm")
 ONNXRUNTIME = "com.microsoft"
 """Domain of the product of int8 matrices that onnxruntime scales in passing; the standard has none."""
+OWN = "slimreid"
+"""Domain of the functions that an int8 graph defines and calls; onnxruntime inlines them."""
+QUANTISED_ROWS, PRODUCT_OF_ROWS = "QuantisedRows", "ProductOfRows"
 MIDDLE, MOST = 128, 127
 """An input is stored as a whole number without sign: this for 0, and at most that far from it."""
 SCALES = "per row"
@@ -53,8 +56,62 @@ def quantise(proto: onnx.ModelProto, float_layers: Collection[str] = ()) -> onnx
     del graph.node[:], graph.initializer[:]
     graph.node.extend(writer.nodes)
     graph.initializer.extend([*stay, *made])
-    if all(each.domain != ONNXRUNTIME for each in found.opset_import):
-        found.opset_import.append(helper.make_opsetid(ONNXRUNTIME, 1))
+    opsets = {each.domain: each for each in found.opset_import}
+    for domain in (ONNXRUNTIME, OWN):
+        if domain not in opsets:
+            found.opset_import.append(helper.make_opsetid(domain, 1))
+    found.functions.extend([_quantised_rows(opsets[""]), _product_of_rows(opsets[""])])
+    return found
+
+
+def _quantised_rows(opset: onnx.OperatorSetIdProto) -> onnx.FunctionProto:
+    """values (..., D), shape [−1, D] -> rows (R, D) as whole numbers, and their scales (R, 1)."""
+    nodes = [
+        _constant("last", np.array([-1], np.int64)),
+        _constant("least", np.array(_LEAST, np.float32)),
+        _constant("step", np.array(1 / MOST, np.float32)),
+        _constant("middle", np.array([MIDDLE], np.uint8)),
+        _node("Reshape", ["values", "shape"], "float"),
+        _node("ReduceMax", ["float", "last"], "high", keepdims=1),
+        _node("ReduceMin", ["float", "last"], "low", keepdims=1),
+        _node("Neg", ["low"], "minus_low"),
+        _node("Max", ["high", "minus_low", "least"], "range"),
+        _node("Mul", ["range", "step"], "scale"),
+        _node("Reshape", ["scale", "last"], "scales"),
+        _node("Shape", ["scales"], "count"),
+        _node("Expand", ["middle", "count"], "middles"),
+        _node("QuantizeLinear", ["float", "scales", "middles"], "rows", axis=0),
+    ]
+    function: onnx.FunctionProto = helper.make_function(
+        OWN, QUANTISED_ROWS, ["values", "shape"], ["rows", "scale"], nodes, [opset]
+    )
+    return function
+
+
+def _product_of_rows(opset: onnx.OperatorSetIdProto) -> onnx.FunctionProto:
+    """Rows and scales of `values` (..., D), a weight (D, E) with its scales and zeros, [E] -> (..., E)."""
+    inputs = ["values", "rows", "scale", "weight", "weight_scale", "weight_zero", "width"]
+    product = ["rows", "weight", "one", "weight_scale", "middle", "weight_zero"]
+    nodes = [
+        _constant("one", np.array(1, np.float32)),
+        _constant("middle", np.array(MIDDLE, np.uint8)),
+        _node("MatMulIntegerToFloat", product, "product", domain=ONNXRUNTIME),
+        _node("Mul", ["product", "scale"], "scaled"),
+        _node("Shape", ["values"], "axes", end=-1),
+        _node("Concat", ["axes", "width"], "shape", axis=0),
+        _node("Reshape", ["scaled", "shape"], "out"),
+    ]
+    opsets = [opset, helper.make_opsetid(ONNXRUNTIME, 1)]
+    function: onnx.FunctionProto = helper.make_function(OWN, PRODUCT_OF_ROWS, inputs, ["out"], nodes, opsets)
+    return function
+
+
+def _constant(name: str, value: NDArray[Any]) -> onnx.NodeProto:
+    return _node("Constant", [], name, value=numpy_helper.from_array(value))
+
+
+def _node(kind: str, inputs: list[str], *outputs: str, domain: str = "", **options: Any) -> onnx.NodeProto:
+    found: onnx.NodeProto = helper.make_node(kind, inputs, outputs, domain=domain, **options)
     return found
 
 
@@ -64,14 +121,7 @@ class _Writer:
     def __init__(self, weights: Iterable[onnx.TensorProto]) -> None:
         self.weights = {tensor.name: tensor for tensor in weights}
         self.nodes: list[onnx.NodeProto] = []
-        self.constants: dict[str, NDArray[Any]] = {
-            "int8.last_axis": np.array([-1], np.int64),
-            "int8.least": np.array(_LEAST, np.float32),
-            "int8.step": np.array(1 / MOST, np.float32),
-            "int8.one": np.array(1, np.float32),
-            "int8.middle": np.array(MIDDLE, np.uint8),
-            "int8.middles": np.array([MIDDLE], np.uint8),
-        }
+        self.constants: dict[str, NDArray[Any]] = {}
         self._rows: dict[str, tuple[str, str]] = {}
 
     def add_layer(self, node: onnx.NodeProto) -> None:
@@ -91,43 +141,26 @@ class _Writer:
             f"{name}_zero_point": np.zeros(outputs, np.int8),
             f"int8.outputs_{outputs}": np.array([outputs], np.int64),
         }
-        rows, scale = self._quantised_rows(node.input[0], inputs)
-        product = [
-            rows,
-            f"{name}_quantized",
-            "int8.one",
-            f"{name}_scale",
-            "int8.middle",
-            f"{name}_zero_point",
-        ]
-        self._add("MatMulIntegerToFloat", product, f"{out}.product", domain=ONNXRUNTIME)
-        self._add("Mul", [f"{out}.product", scale], f"{out}.rows")
-        self._add("Shape", [node.input[0]], f"{out}.axes", end=-1)
-        self._add("Concat", [f"{out}.axes", f"int8.outputs_{outputs}"], f"{out}.shape", axis=0)
+        values = node.input[0]
         biased = node.op_type == "Gemm" and len(node.input) > 2
-        shaped = f"{out}.shaped" if biased else out
-        self._add("Reshape", [f"{out}.rows", f"{out}.shape"], shaped)
+        given = [
+            values,
+            *self._quantised_rows(values, inputs),
+            f"{name}_quantized",
+            f"{name}_scale",
+            f"{name}_zero_point",
+            f"int8.outputs_{outputs}",
+        ]
+        product = f"{out}.product" if biased else out
+        self.nodes.append(_node(PRODUCT_OF_ROWS, given, product, domain=OWN))
         if biased:
-            self._add("Add", [shaped, node.input[2]], out)
+            self.nodes.append(_node("Add", [product, node.input[2]], out))
 
     def _quantised_rows(self, values: str, width: int) -> tuple[str, str]:
         """Names of the rows of an input as whole numbers, and of their scales."""
         if values not in self._rows:
-            self.constants[f"int8.rows_of_{width}"] = np.array([-1, width], np.int64)
-            name = f"{values}.int8"
-            self._add("Reshape", [values, f"int8.rows_of_{width}"], f"{name}.float")
-            self._add("ReduceMax", [f"{name}.float", "int8.last_axis"], f"{name}.high", keepdims=1)
-            self._add("ReduceMin", [f"{name}.float", "int8.last_axis"], f"{name}.low", keepdims=1)
-            self._add("Neg", [f"{name}.low"], f"{name}.minus_low")
-            self._add("Max", [f"{name}.high", f"{name}.minus_low", "int8.least"], f"{name}.range")
-            self._add("Mul", [f"{name}.range", "int8.step"], f"{name}.scale")
-            self._add("Reshape", [f"{name}.scale", "int8.last_axis"], f"{name}.scales")
-            self._add("Shape", [f"{name}.scales"], f"{name}.count")
-            self._add("Expand", ["int8.middles", f"{name}.count"], f"{name}.middles")
-            rows = [f"{name}.float", f"{name}.scales", f"{name}.middles"]
-            self._add("QuantizeLinear", rows, f"{name}.whole", axis=0)
-            self._rows[values] = (f"{name}.whole", f"{name}.scale")
+            shape, found = f"int8.rows_of_{width}", (f"{values}.int8", f"{values}.int8_scale")
+            self.constants[shape] = np.array([-1, width], np.int64)
+            self.nodes.append(_node(QUANTISED_ROWS, [values, shape], *found, domain=OWN))
+            self._rows[values] = found
         return self._rows[values]
-
-    def _add(self, kind: str, inputs: list[str], output: str, domain: str = "", **options: Any) -> None:
-        self.nodes.append(helper.make_node(kind, inputs, [output], domain=domain, **options))
