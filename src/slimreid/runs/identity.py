@@ -51,11 +51,16 @@ def flat_options(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
 
 
 def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
-    """The keys in which two flat dicts of options differ -> one line that says how."""
+    """The keys in which two flat dicts of options differ -> one line that says how.
+
+    An option that the version which wrote `old` did not have counts as its default.
+    """
+    defaults = flat_options(asdict(Config()))
+    before = {key: defaults.get(key) for key in new} | dict(old)
     return {
-        key: f"{key}: {old.get(key)!r} before, {new.get(key)!r} now"
-        for key in sorted({*old, *new})
-        if old.get(key) != new.get(key)
+        key: f"{key}: {before.get(key)!r} before, {new.get(key)!r} now"
+        for key in sorted({*before, *new})
+        if before.get(key) != new.get(key)
     }
 
 
