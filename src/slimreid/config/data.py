@@ -56,6 +56,8 @@ class DegradeConfig:
     """Probability of another white balance, for colour images: gains of 0.75 to 1.33, over their mean."""
     grey: float = 0.0
     """Probability of removing the colour."""
+    grey_batch: float = 0.0
+    """Probability of removing the colour of a whole batch, so that colours tell nobody apart in it."""
     exposure: float = 0.0
     """Probability of another exposure, in all modalities: gain 0.25–1.4, gamma 0.7–1.5, contrast 0.5–1.3."""
     blur: float = 0.0

@@ -29,7 +29,7 @@ from slimreid.data.augment.transforms import TrainTransform
 from slimreid.errors import ConfigError
 
 OPTIONS = [item.name for item in fields(DegradeConfig)]
-PER_IMAGE = [name for name in OPTIONS if name not in ("zoom", "style", "occlusion")]
+PER_IMAGE = [name for name in OPTIONS if name not in ("zoom", "style", "occlusion", "grey_batch")]
 
 
 def image(seed=0, size=(32, 16)):

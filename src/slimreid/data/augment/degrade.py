@@ -18,6 +18,8 @@ from torch import Tensor
 from slimreid.config import DegradeConfig
 
 Rng = np.random.Generator
+BRIGHTNESS = (0.299, 0.587, 0.114)
+"""What red, green and blue count in the brightness of an image; they add up to 1."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def degrade(image: Tensor, config: DegradeConfig, rng: Rng, colour: bool) -> Ten
 
 def to_grey(image: Tensor) -> Tensor:
     """The brightness of an image in all three channels."""
-    weights = torch.tensor([0.299, 0.587, 0.114])[:, None, None]
+    weights = torch.tensor(BRIGHTNESS)[:, None, None]
     return _to_bytes((image.float() * weights).sum(0, keepdim=True)).expand(3, -1, -1)
 
 

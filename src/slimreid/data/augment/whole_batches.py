@@ -1,4 +1,4 @@
-"""Random changes of whole batches: modality dropout, and mixing the styles of samples."""
+"""Random changes of whole batches: modality dropout, removing colour, and mixing the styles of samples."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import numpy as np
 import torch
 
 from slimreid.config import TransformConfig
+from slimreid.data.augment.degrade import BRIGHTNESS
 from slimreid.data.augment.transforms import Rng
 from slimreid.data.batches import ModalBatch
+from slimreid.modalities import describe
 
-_DROPOUT, _STYLE = 0x64726F70, 0x7374796C
+_DROPOUT, _STYLE, _GREY = 0x64726F70, 0x7374796C, 0x67726579
 """Keep these draws apart from others that are seeded by a seed, a step and one more number."""
 _CONCENTRATION = 0.3
 """Of the Beta distribution of the mixing weight: mostly near 0 or 1."""
@@ -21,7 +23,8 @@ _CONCENTRATION = 0.3
 
 def augment_batch(batch: ModalBatch, config: TransformConfig, seed: int, step: int) -> ModalBatch:
     """The batch as training sees it in its step `step`, from 0; all draws follow from (seed, step) alone."""
-    return mix_styles(drop_from_batch(batch, config, seed, step), config, seed, step)
+    batch = drop_from_batch(batch, config, seed, step)
+    return mix_styles(remove_colour(batch, config, seed, step), config, seed, step)
 
 
 def drop_from_batch(batch: ModalBatch, config: TransformConfig, seed: int, step: int) -> ModalBatch:
@@ -65,6 +68,25 @@ def batch_dropout(batch: ModalBatch, config: TransformConfig, rng: Rng) -> Modal
         for files, row in zip(batch.paths, present.tolist(), strict=True)
     )
     return replace(batch, images=images, present=present, paths=paths)
+
+
+def remove_colour(batch: ModalBatch, config: TransformConfig, seed: int, step: int) -> ModalBatch:
+    """The batch with all its colour images grey, with probability `transforms.degrade.grey_batch`.
+
+    Drawn from (seed, step) alone. Where only some images are grey, colours still tell most people apart; here
+    nothing but brightness and shape does.
+    """
+    probability = config.degrade.grey_batch
+    if not probability or np.random.default_rng([seed, step, _GREY]).random() >= probability:
+        return batch
+    weights = torch.tensor(BRIGHTNESS)[:, None, None]
+    images = {
+        name: (image * weights.to(image)).sum(1, keepdim=True).expand_as(image)
+        if describe(name).colour
+        else image
+        for name, image in batch.images.items()
+    }
+    return replace(batch, images=images)
 
 
 def mix_styles(batch: ModalBatch, config: TransformConfig, seed: int, step: int) -> ModalBatch:
