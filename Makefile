@@ -46,7 +46,7 @@ format: $(DEV) ## Put the code into the common format
 system:
 	@sh scripts/system_packages.sh
 
-quickstart: $(INSTALLED) ## Make a world, train two models on it, measure them, write a report
+quickstart: $(INSTALLED) ## Make a world, search it, train three models, measure them, write a report
 	@$(BIN)/slimreid quickstart --out $(OUT)
 
 bench: $(DEV) ## Run all benchmarks

@@ -48,6 +48,9 @@ FASTER = {
 }
 """What is added to a command so that it takes a second; of an option given twice the last counts."""
 
+OF_THE_TINY_WORLD = {"000064": "000008", "000063": "000007", "epoch_0020": "epoch_0002"}
+"""The last identities of a world of the usual size and the last epoch of its run -> those of the tests."""
+
 
 @dataclass(frozen=True)
 class Command:
@@ -125,6 +128,12 @@ def runs_here(command: Command) -> bool:
     return not (command.needs or command.launched or command.name in ELSEWHERE)
 
 
+def in_the_tiny_world(word: str) -> str:
+    for usual, tiny in OF_THE_TINY_WORLD.items():
+        word = word.replace(usual, tiny)
+    return word
+
+
 def prepare(command: Command) -> None:
     """Put runs where a command reads them, and take away what it would refuse to overwrite."""
     words = list(command.words)
@@ -145,7 +154,7 @@ def test_commands_of_a_page_run(page, workshop, tmp_path, monkeypatch, capsys):
         if command.page != page or not runs_here(command):
             continue
         prepare(command)
-        words = [*command.words, *FASTER.get(command.name, "").split()]
+        words = [*map(in_the_tiny_world, command.words), *FASTER.get(command.name, "").split()]
         code = main(words)
         told = capsys.readouterr()
         assert code == 0, f"slimreid {' '.join(words)}\n{told.out}{told.err}"

@@ -27,6 +27,8 @@ _MODULES = {
 }
 EXTRA_OF = {module: extra for extra, modules in _MODULES.items() for module in modules}
 """Module that is imported -> extra of the package that installs it."""
+_WITHOUT_TORCH = {"scipy": "gallery", "sklearn": "gallery"}
+"""Modules that a smaller extra brings too."""
 
 
 class MissingExtraError(SlimReIDError):
@@ -39,6 +41,8 @@ def missing_extra(error: ImportError) -> MissingExtraError | None:
     if not isinstance(error, ModuleNotFoundError) or module not in EXTRA_OF:
         return None
     cure = f"pip install 'slimreid[{EXTRA_OF[module]}]'"
+    if module in _WITHOUT_TORCH:
+        cure += f", or without torch 'slimreid[{_WITHOUT_TORCH[module]}]'"
     return MissingExtraError(f"this needs {module}, which is not installed: {cure}")
 
 

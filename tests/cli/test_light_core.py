@@ -82,7 +82,8 @@ def test_what_needs_torch_says_how_to_get_it(words, model, tmp_path):
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: this needs ")
-    assert line.endswith("which is not installed: pip install 'slimreid[train]'")
+    assert "which is not installed: pip install 'slimreid[train]'" in line
+    assert ("scipy" in line) == line.endswith(", or without torch 'slimreid[gallery]'")
 
 
 def test_a_trained_model_says_so_too(trained_run, tmp_path):

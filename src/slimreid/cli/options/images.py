@@ -101,8 +101,8 @@ class SearchOptions:
     """Where to search: a folder of images, a manifest, or a file written by 'slimreid embed'."""
     model: Path | None = None
     """Folder of a run or checkpoint, a model file, the folder of an exported model, or the name of one that
-    ships; default: the one that made the embeddings, if it ships or is in the folder 'runs', else
-    people-tiny."""
+    ships; default: people-tiny, for a file of embeddings the model that made it, where that one ships or is
+    in the folder 'runs'."""
     top: int = 10
     """Number of answers per query."""
     feature: Feature = "both"
