@@ -3,10 +3,11 @@
     python research/people_tiny.py MARKET1501_FOLDER VIT_TINY_WEIGHTS [--out runs/people-tiny]
 
 Market-1501's training images but identities 601–700, rgb as it is, nir and tir simulated; ViT-Tiny with the
-ImageNet weights of timm. First small images (configs/people/small.yaml), then images of full size
-(full.yaml), then token reduction in the backbone, distilled from the second stage (slim.yaml), then figures
-for every subset of the modalities; the last stage is exported and put into the package (research/ship.py),
-unless --no-ship is given.
+ImageNet weights of timm. First all tokens (configs/people/full.yaml), then token reduction in the backbone,
+distilled from the first stage (slim.yaml), then images that are harder: grey batches, people behind things,
+more compression (looks.yaml). This last stage is trained with two seeds, and once with erasing instead of
+people behind things; the weights of the three are averaged (research/average.py), exported and put into the
+package (research/ship.py), unless --no-ship is given.
 With --held-out 300:700 the identities 301–600 are left out as well, which shows a larger gallery.
 """
 
@@ -14,17 +15,26 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import average
 import ship
 
 from slimreid.cli.app import main as slimreid
 from slimreid.cli.console import console, ending_in_one_line
 from slimreid.errors import SlimReIDError
+from slimreid.inference.model_card import MODEL_NAME
 from slimreid.runs.folder import RunFolder
 
 IDENTITIES = 751
+ERASED = (
+    "--transforms.erase 0.4 --transforms.degrade.occlusion 0 --transforms.degrade.compression 0.2 "
+    "--train.epochs 6"
+)
+"""Options of the run with erasing instead of people behind things."""
+LAST = {"looks": (0, ""), "looks-1": (1, ""), "looks-erased": (0, ERASED)}
+"""Runs of the last stage: what is added to the seed, and options."""
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -56,6 +66,12 @@ def run(*words: object) -> None:
         raise SlimReIDError(f"'slimreid {words[0]}' failed; the same command goes on from here")
 
 
+def run_script(main: Callable[[Sequence[str]], int], *words: object) -> None:
+    """A script of this folder; raises `SlimReIDError` where it fails, after its own message."""
+    if main([str(word) for word in words]):
+        raise SlimReIDError("stopped; the same command goes on from here")
+
+
 def make_data(options: argparse.Namespace) -> Path:
     """The manifest with simulated nir and tir, made if it is not there."""
     simulated: Path = options.out / "data"
@@ -73,13 +89,14 @@ def make_data(options: argparse.Namespace) -> Path:
     return simulated
 
 
-def train(options: argparse.Namespace, stage: str, data: Path, *words: object) -> Path:
-    """A stage of the training, from where it stands; returns its run."""
-    out: Path = options.out / stage
+def train(options: argparse.Namespace, name: str, data: Path, *words: object, seed: int = 0) -> Path:
+    """A run, from where it stands, by the recipe that its name begins with; `seed` is added to that given."""
+    out: Path = options.out / name
     if not RunFolder(out).result_file.exists():
         threads = () if options.threads is None else ("--train.threads", options.threads)
-        common = ("--resume", "auto", "--data.manifest", data, "--data.cache", "ram", "--seed", options.seed)
-        run("train", f"people/{stage}", "--out", out, *common, *threads, *words)
+        common = ("--resume", "auto", "--data.manifest", data, "--data.cache", "ram")
+        seeded = ("--seed", options.seed + seed)
+        run("train", f"people/{name.partition('-')[0]}", "--out", out, *common, *seeded, *threads, *words)
     return out
 
 
@@ -88,12 +105,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     data = make_data(options)
-    small = train(options, "small", data, "--model.pretrained", options.weights)
-    full = train(options, "full", data, "--train.init_from", small)
+    full = train(options, "full", data, "--model.pretrained", options.weights)
     slim = train(options, "slim", data, "--train.init_from", full, "--train.teacher", full)
-    for stage in (full, slim):
-        run("evaluate", stage, "--missing", "all")
-    return 0 if options.no_ship else ship.main([str(slim)])
+    looks = [
+        train(options, name, data, "--train.init_from", slim, *more.split(), seed=seed)
+        for name, (seed, more) in LAST.items()
+    ]
+    mean = options.out / "average"
+    if not (mean / MODEL_NAME).exists():
+        run_script(average.main, *looks, "--out", mean)
+    if not options.no_ship:
+        run_script(ship.main, mean)
+    return 0
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ SLIM_RECIPES = [f"{dataset}/slim" for dataset in (*HOST, "market1501", "market15
 SLIM_DEMO_RECIPES = [f"{dataset}/slim_demo" for dataset in (*HOST, "market1501_sim", "synthetic")]
 ONCE_RECIPES = ["market1501/slim_once"]
 SYNTHETIC_RECIPES = [f"synthetic/{method}" for method in ("baseline", "demo", "sdtps")]
-PEOPLE_RECIPES = ["people/full", "people/slim", "people/small"]
+PEOPLE_RECIPES = ["people/full", "people/looks", "people/slim"]
 """The stages of the model that ships; they share nothing with the recipes of a dataset."""
 OF_DATASETS = [name for name in SHIPPED if name not in PEOPLE_RECIPES]
 SECOND = ("reduction", "after_backbone", "in_backbone", "fusion", "moe_heads")
@@ -151,14 +151,19 @@ def test_synthetic_recipes_train_the_nano_model_from_scratch_on_a_cpu(name):
     assert (config.batch.num_ids, config.batch.num_instances) == (8, 4)
 
 
-def test_the_stages_of_people_tiny_differ_in_image_size_and_token_reduction():
-    full, slim, small = (recipe(name) for name in PEOPLE_RECIPES)
+def test_the_stages_of_people_tiny_differ_in_token_reduction_and_in_how_hard_images_are():
+    full, looks, slim = (recipe(name) for name in PEOPLE_RECIPES)
     assert (full.model.reduction, slim.model.reduction) == ("none", "in_backbone")
     assert replace(slim.model, reduction="none", in_backbone=full.model.in_backbone) == full.model
-    assert small.model == full.model
+    assert replace(looks.model, second_scale=1.0) == slim.model, "their weights have an average"
     assert full.transforms == slim.transforms
-    assert replace(small.transforms, height=256, width=128, pad=8) == full.transforms
-    for other in (slim, small):
+    harder = looks.transforms.degrade
+    assert replace(looks.transforms, erase=slim.transforms.erase, degrade=slim.transforms.degrade) == (
+        slim.transforms
+    )
+    for name, before in vars(slim.transforms.degrade).items():
+        assert getattr(harder, name) >= before
+    for other in (slim, looks):
         assert (full.batch, full.data) == (other.batch, other.data)
         assert other.train.select_on == full.train.select_on == "last", "nothing is chosen on the test set"
 
