@@ -74,7 +74,7 @@ def run_script(main: Callable[[Sequence[str]], int], *words: object) -> None:
 
 def make_data(options: argparse.Namespace) -> Path:
     """The manifest with simulated nir and tir, made if it is not there."""
-    simulated: Path = options.out / "data"
+    simulated: Path = options.out / "market1501_sim"
     if not (simulated / "manifest.csv").exists():
         rgb = options.out / "rgb.csv"
         ranges = (

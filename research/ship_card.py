@@ -46,7 +46,7 @@ def _made(figures: Mapping[str, Any]) -> str:
         ("backbone", f"{model['backbone']}, {model['parameters'] / 1e6:.1f} million parameters"),
         ("image size", f"{height}×{width}"),
         ("token reduction, fusion", f"{model['reduction']}, {model['fusion']}"),
-        ("trained on", f"{model['identities']:,} identities, {model['epochs']} epochs; {model['origin']}"),
+        ("trained on", f"{model['identities']:,} identities; {model['origin']}"),
         ("in the package", f"{packed['bytes'] / 1e6:.1f} MB, float32 and int8 together"),
         ("layers in float32 with int8", ", ".join(packed["int8"]["float_layers"]) or "none"),
         ("weights (SHA-256)", f"`{model['weights']}`"),
