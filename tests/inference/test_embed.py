@@ -198,13 +198,13 @@ def test_the_mode_of_the_model_is_left_as_it_was(loaded):
 def test_the_example_of_the_documentation_runs(trained_run, tmp_path, monkeypatch):
     page = Path(__file__).resolve().parents[2] / "docs" / "embedding.md"
     (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    (tmp_path / "runs" / "sdtps").mkdir(parents=True)
-    shutil.copy(trained_run / "model.safetensors", tmp_path / "runs" / "sdtps")
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    shutil.copy(trained_run / "model.safetensors", tmp_path / "runs" / "first")
     for name in ("a_rgb", "b_rgb", "a_tir"):
         write_image(tmp_path / f"{name}.png")
     monkeypatch.chdir(tmp_path)
     names = {}
     exec(code, names)
-    assert names["features"].shape == (2, slimreid.load("runs/sdtps").model.sizes["both"])
+    assert names["features"].shape == (2, slimreid.load("runs/first").model.sizes["both"])
     assert names["scores"].shape == (2, 2)
     assert np.isfinite(names["scores"]).all(), "both have a visible image"
