@@ -223,6 +223,14 @@ def test_a_missing_index_does_not_lose_the_checkpoints(run, caplog):
     assert index.read_text() == named
 
 
+def same_values(first, second):
+    """Whether two texts are the same JSON values."""
+    try:
+        return json.loads(first) == json.loads(second)
+    except ValueError:
+        return False
+
+
 def test_any_flipped_bit_of_a_checkpoint_is_noticed(run):
     folder = run[1] / "checkpoints" / "epoch_0001"
     for name in ("training.safetensors", "state.json"):
@@ -231,8 +239,8 @@ def test_any_flipped_bit_of_a_checkpoint_is_noticed(run):
             changed = bytearray(whole)
             changed[place] ^= 1
             (folder / name).write_bytes(changed)
-            if name == "state.json" and not whole[place : place + 1].strip():
-                continue  # white space between two values
+            if name == "state.json" and same_values(changed, whole):
+                continue  # white space, or a digit too many to change the number
             with pytest.raises((TrainingError, ModelError)):
                 read_checkpoint(folder)
         (folder / name).write_bytes(whole)
