@@ -16,7 +16,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from slimreid.config import Config
 from slimreid.config.files import load_config
 from slimreid.data.loader import train_loader
 from slimreid.data.manifest import Manifest
-from slimreid.profiling.latency import median_ratios, medians
+from slimreid.profiling.latency import measure_interleaved, median_ratios, medians
 from slimreid.training.distributed.processes import Processes
 from slimreid.training.environment import keep_freed_memory, numeric_mode
 from slimreid.training.learner import Learner
@@ -69,25 +69,15 @@ def make_step(config: Config, manifest: Manifest) -> Callable[[], None]:
     return step
 
 
-def processor_seconds(cases: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of processor time of every case in every round, after one that does not count."""
-    seconds: dict[str, list[float]] = {name: [] for name in cases}
-    for number in range(rounds + 1):
-        for name, run in cases.items():
-            start = time.process_time()
-            run()
-            if number:
-                seconds[name].append(time.process_time() - start)
-    return seconds
-
-
 def measure(options: Sequence[str], manifest: Manifest, rounds: int) -> list[dict[str, float | str]]:
     """Rows with the seconds of every way, and its ratio to the step with all tokens."""
     configs = {name: load_config([RECIPE], [*options, *own]) for name, own in ways().items()}
     loader = train_loader(configs[FULL], manifest)
     cases = {name: make_step(config, manifest) for name, config in configs.items()}
     with numeric_mode(configs[FULL].train, torch.device("cpu")):
-        seconds = processor_seconds({**cases, LOADING: partial(list, loader)}, rounds)
+        seconds = measure_interleaved(
+            {**cases, LOADING: partial(list, loader)}, rounds, clock=time.process_time
+        )
     seconds[LOADING] = [second / len(loader) for second in seconds[LOADING]]
     middle, faster = medians(seconds), median_ratios(seconds, FULL)
     load = middle[LOADING] / middle[FULL]
