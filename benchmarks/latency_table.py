@@ -6,9 +6,9 @@
 One block and one stage of token reduction are timed at every --step patches, in processor time, which
 other programs change little. From these times follows how long the backbone takes with any blocks and
 counts. Of those predicted to be as fast as --against, and at most 3 % faster, --tries are drawn at random and
-tried on VAL without training; then --rounds times those most like the best so far. The best on VAL is measured
-on TEST beside --against, in speed too. RUN is a trained model that keeps all tokens. The file is written after
-every trial, and a second start goes on.
+tried on VAL without training; then --rounds times those most like the best so far. The best on VAL is
+measured on TEST beside --against, in speed too. RUN is a trained model that keeps all tokens. The file is
+written after every trial, and a second start goes on.
 """
 
 from __future__ import annotations
