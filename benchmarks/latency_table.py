@@ -169,6 +169,7 @@ def choose(args: argparse.Namespace) -> front.Front:
         "model": loaded.fingerprint,
         "data": [args.choose_on.name, args.test.name],
         "against": args.against,
+        "ours": list(args.ours),
         "step": args.step,
         "seed": args.seed,
         **points.environment(args.batch, args.repeats),
@@ -190,7 +191,7 @@ def choose(args: argparse.Namespace) -> front.Front:
         kept = [list(pair) for pair in stages]
         if found.has(kind="trial", stages=kept):
             return
-        way = points.stage_way(points.OURS, schedule_of(stages, patches, depth))
+        way = points.stage_way(points.OURS, schedule_of(stages, patches, depth), args.ours)
         result = points.retrieve(points.slimmed_by(loaded, way), args.choose_on)
         predicted = latency.seconds(()) / latency.seconds(stages)
         found.add({"kind": "trial", "stages": kept, "map": result.map, "predicted": predicted})
@@ -221,7 +222,7 @@ def compare(args: argparse.Namespace, found: front.Front, loaded: Any, chosen: d
     results = {}
     for name, stages in chosen.items():
         slimmed = points.slimmed_by(
-            loaded, points.stage_way(points.OURS, schedule_of(stages, patches, depth))
+            loaded, points.stage_way(points.OURS, schedule_of(stages, patches, depth), args.ours)
         )
         results[name] = points.Measured(
             points.retrieve(slimmed, args.test),
@@ -271,6 +272,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--choose-on", type=Path, required=True, help="manifest of the people to choose on")
     parser.add_argument("--test", type=Path, required=True, help="manifest of the people to measure on")
     parser.add_argument("--against", type=front.schedule, required=True, help="fixed shares to compare with")
+    parser.add_argument(
+        "--ours", nargs="+", default=[], metavar="KEY=VALUE", help="options of model.in_backbone"
+    )
     parser.add_argument("--json", type=Path, required=True, help="file of results")
     parser.add_argument("--step", type=int, default=8, help="patches between the counts that are timed")
     parser.add_argument("--tries", type=int, default=24, help="schedules drawn at random")

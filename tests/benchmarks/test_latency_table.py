@@ -66,7 +66,7 @@ def test_the_best_is_measured_on_other_people_and_a_second_start_goes_on(
     path = tmp_path / "found.json"
     command = [str(tmp_path / "run"), "--choose-on", str(manifest), "--test", str(manifest)]
     command += ["--against", "[[0.5, 0.5]]", "--json", str(path), "--step", "4", "--repeats", "2"]
-    command += ["--batch", "2", "--tries", "2", "--rounds", "1", "--near", "1"]
+    command += ["--batch", "2", "--tries", "2", "--rounds", "1", "--near", "1", "--ours", "redundancy=0.75"]
     measure = script.measure_table
 
     def measured(*arguments):
