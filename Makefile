@@ -6,6 +6,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 INSTALLED := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 OUT ?= quickstart
+# One worker more than cores: tests that wait for a server or a process leave their core to others.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .DEFAULT_GOAL := help
 .PHONY: help test lint docs quickstart bench experiments people-tiny format clean system
@@ -29,7 +31,7 @@ $(DEV): $(INSTALLED)
 	@touch $@
 
 test: $(DEV) system lint docs ## Lint, check types, build the documentation and run all tests
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder $(PYTEST)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 lint: $(DEV) ## Check style and types
 	@$(BIN)/ruff check .
