@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.seeds import seed_generators
@@ -53,3 +53,7 @@ def test_hypothesis_draws_the_same_examples_every_time() -> None:
     seen = examples()
     assert len(set(seen)) > 20
     assert examples() == seen
+
+
+def test_hypothesis_looks_at_no_clock() -> None:
+    assert settings().deadline is None

@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     from hypothesis import settings
 
-    settings.register_profile("suite", derandomize=True)
+    settings.register_profile("suite", derandomize=True, deadline=None)  # a busy machine is no failure
     settings.load_profile("suite")
 
 
