@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+BETWEEN = 0.25
+"""Seconds between looks at the processor times; memory is looked at every eighth time."""
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -33,7 +36,7 @@ def measured(words: list[str], environment: dict[str, str]) -> Cost:
             if next(looks) % 8 == 0:  # costs the machine more than the rest
                 peak = max(peak, memory(process.pid))
             times |= processor_times(process.pid)
-            time.sleep(0.25)
+            time.sleep(BETWEEN)
         seconds = time.monotonic() - began
         if process.returncode:
             raise subprocess.CalledProcessError(process.returncode, words)

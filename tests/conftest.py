@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support import order, skips
+from support import order, seeds, skips
 from support.browser import PHONE, open_chromium, watch
 from support.files import write_csv, write_image
 
@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """Add the plugins of the suite."""
     pluginmanager.register(order)
+    pluginmanager.register(seeds)
     pluginmanager.register(skips)
 
 
@@ -68,13 +69,13 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def traced_once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[None]:
+def traced_once(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[None]:
     """Exporting the same model again takes the graphs of the first time, in all processes of the tests."""
     from slimreid.exporting import export
     from support.traces import remembering
 
     base = tmp_path_factory.getbasetemp()
-    traces = (base if worker_id == "master" else base.parent) / "traces"
+    traces = (base.parent if hasattr(pytestconfig, "workerinput") else base) / "traces"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(export, "export_graph", remembering(export.export_graph, traces))
         yield

@@ -1,6 +1,7 @@
 """Pools of actors: how many fit, and which cannot be placed, at the start or later."""
 
 import signal
+import threading
 import time
 from itertools import count, repeat
 
@@ -63,15 +64,17 @@ def test_other_work_that_leaves_no_room_is_named(pool, free, message, monkeypatc
         wait_for_room(pool, 3, lambda: free)
 
 
-def test_other_work_may_end_in_time():
-    free = iter([{"CPU": 1.0}, {"CPU": 5.0}])
+def test_other_work_may_end_in_time(monkeypatch):
+    free, waited = iter([{"CPU": 1.0}, {"CPU": 5.0}]), []
+    monkeypatch.setattr(time, "sleep", waited.append)
     wait_for_room(Pool(), 3, lambda: next(free))
     assert next(free, None) is None, "it looked twice"
+    assert len(waited) == 1, "it waited between"
 
 
 @pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])
 def test_a_pool_that_lost_its_machine_is_stopped_by_name_once_nothing_appears(monkeypatch, handler):
-    monkeypatch.setattr(pools, "STANDSTILL", 1.0)
+    monkeypatch.setattr(pools, "STANDSTILL", 0.2)
     before = signal.signal(signal.SIGINT, handler)  # shells have it ignored in the background
     try:
         with (
@@ -86,10 +89,17 @@ def test_a_pool_that_lost_its_machine_is_stopped_by_name_once_nothing_appears(mo
 
 @pytest.mark.parametrize("machines", [[SMALL], [LARGE]])
 def test_a_pool_that_goes_on_or_has_its_machines_is_left_alone(monkeypatch, machines):
-    monkeypatch.setattr(pools, "STANDSTILL", 0.5)
+    monkeypatch.setattr(pools, "STANDSTILL", 0.1)
     files = count() if machines == [SMALL] else repeat(7)
-    with room_kept(Pool(), 4, lambda: machines, lambda: next(files)):
-        time.sleep(2)
+    looked, enough = count(1), threading.Event()
+
+    def look():
+        if next(looked) > 4 * pools._LOOKS:  # in four times the patience
+            enough.set()
+        return machines
+
+    with room_kept(Pool(), 4, look, lambda: next(files)):
+        assert enough.wait(60)
 
 
 def test_an_interrupt_stays_one():

@@ -1,7 +1,10 @@
-"""`slimreid profile`."""
+"""`slimreid profile` and `slimreid model summary`."""
 
 import json
 
+import pytest
+
+from slimreid.cli.app import main
 from support.commands import run_command
 
 CONFIG = "model: {backbone: nano}\ntransforms: {height: 32, width: 16, pad: 2}\n"
@@ -21,3 +24,11 @@ def test_a_file_that_is_there_is_replaced_only_if_asked(tmp_path, capsys):
     code, _, err = run_command("profile", config, "--json", out, "--overwrite", *QUICK, capsys=capsys)
     assert code == 0, err
     assert json.loads(out.read_text())["source"] == "c.yaml"
+
+
+@pytest.mark.parametrize("option", ["--classes=-1", "--classes=0", "--cameras=-1"])
+def test_impossible_numbers_make_no_model(capsys, option):
+    assert main(["model", "summary", "--model.backbone", "nano", option]) == 2
+    err = capsys.readouterr().err
+    assert f"the number of {option[2:].split('=')[0]} must" in " ".join(err.split())
+    assert "Traceback" not in err

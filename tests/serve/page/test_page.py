@@ -38,10 +38,9 @@ def test_images_are_answered_at_once_with_a_decision_and_ranked_matches(visit):
         assert "Mar 1, 2026" in first
         assert it.texts(".matches .card >> nth=0 >> figcaption") == ["RGB", "NIR", "TIR"]
         assert it.page.locator(".matches .card .meter.strict").count() == 1
-        loaded = "images => images.every(image => image.complete && image.naturalWidth > 0)"
         it.page.locator(".matches .card img").first.scroll_into_view_if_needed()
-        it.page.wait_for_load_state("networkidle")
-        assert it.page.eval_on_selector_all(".matches .card:first-child img", loaded)
+        images = "[...document.querySelectorAll('.matches .card:first-child img')]"
+        it.page.wait_for_function(f"{images}.every(image => image.complete && image.naturalWidth > 0)")
         it.judge()
 
 
