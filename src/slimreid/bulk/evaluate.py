@@ -115,12 +115,10 @@ def evaluate_embeddings(
         **{f"{side.split}_{plural}": side.place for side in (query, gallery)},
     )
     result = evaluate_scores(source, labels, top_k=0, roc=True, chunk_megabytes=memory_megabytes)
-    several = len(np.unique(result.query_ids[result.valid])) > 1
-    nan = float("nan")
     return EmbeddingsEvaluation(
         card,
         result,
-        bootstrap_map(result) if several else Interval(result.map, nan, nan, 0.95, 0),
+        bootstrap_map(result),
         queries=len(query),
         gallery=len(gallery),
         left_out=query.left_out + gallery.left_out,

@@ -203,10 +203,12 @@ class PairedDifference(Interval):
 def bootstrap_map(
     result: QueryPrecisions, *, samples: int = 2000, level: float = 0.95, seed: int = 0
 ) -> Interval:
-    """Percentile interval of the mAP over resampled identities.
+    """Percentile interval of the mAP over resampled identities; with NaN bounds where there is only one.
 
-    Raises `DataError` for fewer than two identities, `ConfigError` for an option out of range.
+    Raises `ConfigError` for an option out of range.
     """
+    if len(np.unique(result.query_ids[result.valid])) < 2:
+        return Interval(result.map, np.nan, np.nan, level, 0)
     means = _resampled_means(result, [result.average_precision], samples, level, seed)[0]
     low, high = _percentiles(means, level)
     return Interval(result.map, low, high, level, samples)
