@@ -166,9 +166,8 @@ def evaluate_model(
         }
     except DataError as error:
         raise DataError(f"{data.path}: {error}") from None
-    chance = scores[kinds[0]].result.chance_map
     matrices = {
-        kind: missing_matrix(found, kind, search, similarity, chance, extraction.show_progress)
+        kind: missing_matrix(found, kind, search, similarity, scores[kind].result, extraction.show_progress)
         for kind, similarity in (similarities.items() if options.missing else ())
     }
     return Evaluation(
