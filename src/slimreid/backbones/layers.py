@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from slimreid.config.backbones import RESAMPLING, ViTConfig
+from slimreid.config.backbones import Resampling, ViTConfig
 from slimreid.errors import ModelError
 
 Rotary = tuple[Tensor, Tensor]
@@ -28,8 +29,8 @@ def resample_positions(
     h, w = source
     if count < h * w:
         raise ModelError(f"{count} positions cannot hold a grid of {h}×{w} patches")
-    if how not in RESAMPLING:
-        raise ModelError(f"cannot resample positions by '{how}' (known: {', '.join(RESAMPLING)})")
+    if how not in get_args(Resampling):
+        raise ModelError(f"cannot resample positions by '{how}' (known: {', '.join(get_args(Resampling))})")
     if source == target:
         return table
     prefix, cells = table[:, : count - h * w], table[:, count - h * w :]
