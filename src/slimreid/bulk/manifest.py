@@ -20,10 +20,11 @@ from slimreid.data.manifest import (
     Protocol,
     Sample,
     find_manifest,
+    images_to_json,
 )
 from slimreid.data.manifest.rows import Columns
 from slimreid.errors import ConfigError, DataError
-from slimreid.inference.embedding_sets.tables import IMAGE_ROWS, images_text, write_table
+from slimreid.inference.embedding_sets.tables import IMAGE_ROWS, write_table
 from slimreid.modalities import find_modality
 from slimreid.times import parse_time
 
@@ -95,7 +96,7 @@ def _columns(part: Sequence[Sample], root: Path) -> dict[str, object]:
         "scene": [s.scene for s in part],
         "group": [s.extras.get(GROUP_COLUMN, "") for s in part],
         "time": [seconds(s.extras.get(TIME_COLUMN, ""), s.row) for s in part],
-        "images": [images_text({name: _whole(i, root) for name, i in s.images.items()}) for s in part],
+        "images": [images_to_json({name: _whole(i, root) for name, i in s.images.items()}) for s in part],
     }
 
 

@@ -85,6 +85,26 @@ class Similarity:
         if not (np.isfinite(low) & (high > low)).all():
             raise DataError("impostors must be two rising numbers wherever subsets share a block")
 
+    def to_plain(self) -> dict[str, Any]:
+        """Ready for JSON, figures to the last bit; None where a pair of subsets shares no block."""
+        table = self.impostors
+        if table is not None:
+            table = np.where(np.isnan(table), None, table.astype(object))
+        return {
+            "modalities": list(self.modalities),
+            "blocks": [list(block) for block in self.blocks],
+            "impostors": None if table is None else table.tolist(),
+        }
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> Similarity:
+        """What `to_plain` gave; raises `KeyError`, `TypeError`, `ValueError` or `DataError` otherwise."""
+        modalities, table = tuple(values["modalities"]), values["impostors"]
+        if table is not None:
+            S = 2 ** len(modalities) - 1
+            table = np.array(table, dtype=np.float32).reshape(S, S, 2)
+        return cls(modalities, tuple(map(tuple, values["blocks"])), table)
+
     @cached_property
     def subsets(self) -> tuple[Subset, ...]:
         """All non-empty subsets of the modalities, small ones first; the last one is complete."""

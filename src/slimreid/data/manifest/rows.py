@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,20 @@ class ImageRef:
     path: str
     box: Box | None = None
     window: Window | None = None
+
+
+def images_to_json(images: Mapping[str, ImageRef]) -> str:
+    """The images of a sample as text: {modality: {path, box, window}}."""
+    return json.dumps({name: vars(image) for name, image in images.items()}, ensure_ascii=False)
+
+
+def images_from_json(text: str) -> dict[str, ImageRef]:
+    """What `images_to_json` wrote; galleries of earlier versions have [path, box, window]."""
+    found = {}
+    for name, values in json.loads(text).items():
+        path, box, window = values.values() if isinstance(values, dict) else values
+        found[name] = ImageRef(path, tuple(box) if box else None, tuple(window) if window else None)
+    return found
 
 
 @dataclass(frozen=True)

@@ -145,11 +145,7 @@ def read_embeddings(path: Path | str) -> Embeddings:
             raise DataError("damaged: it does not match its checksum; make it again")
         values: dict[str, Any] = {name: tuple(header[name]) for name in (*_COLUMNS, "modalities")}
         values |= {name: header[name] for name in ("feature", "fingerprint", "root", "origin")}
-        similarity = Similarity(
-            tuple(header["similarity"]["modalities"]),
-            tuple(map(tuple, header["similarity"]["blocks"])),
-            arrays.get(_IMPOSTORS),
-        )
+        similarity = Similarity.from_plain({**header["similarity"], _IMPOSTORS: arrays.get(_IMPOSTORS)})
         return Embeddings(features=arrays[_FEATURES], similarity=similarity, **values)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path}: its header is damaged ({error!r}); make it again") from None
