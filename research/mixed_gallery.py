@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from slimreid.evaluation.metrics.retrieval import evaluate_scores
 from slimreid.evaluation.metrics.scores import CosineScores
-from slimreid.evaluation.query_gallery import SPLITS_OF, select_part
+from slimreid.evaluation.query_gallery import select_part, side_rows
 from slimreid.evaluation.reports.feature_metrics import Search, feature_metrics
 from slimreid.evaluation.reports.missing import DRAWS, missing_matrix, mixed_gallery
 from slimreid.files import write_text
@@ -108,10 +108,7 @@ def measure(run: Path) -> dict[str, Any]:
     loaded = load(run)
     data, _ = select_part(open_data(loaded), "test")
     samples = data.manifest.samples
-    query, gallery = (
-        np.array([i for i, s in enumerate(samples) if s.split == split], dtype=np.int64)
-        for split in (SPLITS_OF["test"][0], SPLITS_OF["test"][-1])
-    )
+    query, gallery = side_rows(samples, "test")
     search = Search(samples, query, gallery, data.manifest.protocol)
     features = extract_features(loaded, data, all_subsets(loaded.modalities), Extraction(workers=0))
     similarity = loaded.similarity(BOTH)

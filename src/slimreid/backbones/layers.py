@@ -131,9 +131,8 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.qkv_bias != "none")
         self.proj = nn.Linear(config.width, config.width)
         mask = None
-        if (
-            config.qkv_bias == "no_key"
-        ):  # one matrix product for all three, the key's share of the bias held at 0
+        if config.qkv_bias == "no_key":
+            # One matrix product for all three, the key's share of the bias held at 0.
             mask = torch.ones(3, config.width).index_fill_(0, torch.tensor(1), 0.0).flatten()
         self.register_buffer("key_mask", mask, persistent=False)
 

@@ -15,7 +15,7 @@ Without them the score is the plain cosine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -134,7 +134,7 @@ class Similarity:
         if not mask.any(axis=1).all():
             raise DataError(f"sample {int((~mask.any(axis=1)).argmax())} has none of the modalities")
         powers = 2 ** np.arange(M)
-        bits = np.array([[m in subset for m in self.modalities] for subset in self.subsets])
+        bits = presence(self.modalities, self.subsets)
         table = np.zeros(2**M, dtype=np.int64)
         table[bits @ powers] = np.arange(len(bits))
         return table[mask @ powers]
@@ -202,6 +202,12 @@ class Similarity:
             DataError: For shapes that do not fit, or features with NaN.
         """
         return self.scores(self.prepare(query, query_present), self.prepare(gallery, gallery_present))
+
+
+def presence(modalities: Sequence[str], samples: Sequence[Container[str]]) -> Bools:
+    """(n, M): which of the modalities each of n samples has."""
+    seen = [[name in sample for name in modalities] for sample in samples]
+    return np.array(seen, dtype=np.bool_).reshape(len(samples), len(modalities))
 
 
 def _all_or_some(mask: Bools) -> slice | Ints:

@@ -57,6 +57,11 @@ class QueryPrecisions:
         return ~np.isnan(self.average_precision)
 
     @property
+    def identities(self) -> int:
+        """How many identities valid queries show: an interval needs two of them."""
+        return len(np.unique(self.query_ids[self.valid]))
+
+    @property
     def map(self) -> float:
         """Mean average precision over the valid queries."""
         return float(self.average_precision[self.valid].mean())
@@ -207,7 +212,7 @@ def bootstrap_map(
 
     Raises `ConfigError` for an option out of range.
     """
-    if len(np.unique(result.query_ids[result.valid])) < 2:
+    if result.identities < 2:
         return Interval(result.map, np.nan, np.nan, level, 0)
     means = _resampled_means(result, [result.average_precision], samples, level, seed)[0]
     low, high = _percentiles(means, level)

@@ -16,7 +16,7 @@ from slimreid import __version__
 from slimreid.errors import ConfigError, DataError
 from slimreid.files import refuse_existing, write_new
 from slimreid.inference.model_card import checksum
-from slimreid.inference.similarity import Floats, Similarity
+from slimreid.inference.similarity import Floats, Similarity, presence
 
 FORMAT = 3
 SUFFIX = ".safetensors"
@@ -64,9 +64,7 @@ class Embeddings:
     @property
     def present(self) -> NDArray[np.bool_]:
         """(R, M): which of the model's modalities each sample was seen in."""
-        names = self.similarity.modalities
-        seen = [[name in paths for name in names] for paths in self.paths]
-        return np.array(seen, dtype=np.bool_).reshape(-1, len(names))
+        return presence(self.similarity.modalities, self.paths)
 
     def compare(self, gallery: Embeddings) -> NDArray[np.float32]:
         """Similarities (R, G) to those of a gallery; NaN where two samples share no modality.
