@@ -87,9 +87,10 @@ class Similarity:
 
     def to_plain(self) -> dict[str, Any]:
         """Ready for JSON, figures to the last bit; None where a pair of subsets shares no block."""
-        table = self.impostors
-        if table is not None:
-            table = np.where(np.isnan(table), None, table.astype(object))
+        table = None
+        if self.impostors is not None:
+            table = self.impostors.astype(object)
+            table[np.isnan(self.impostors)] = None
         return {
             "modalities": list(self.modalities),
             "blocks": [list(block) for block in self.blocks],

@@ -27,7 +27,7 @@ GROUP_COLUMN, TIME_COLUMN = "x_group", "x_time"
 
 
 REQUIRED = ("split", "identity", "camera")
-_PLAIN = (*REQUIRED, "scene", "protocol", "origin")
+PLAIN_COLUMNS = (*REQUIRED, "scene", "protocol", "origin")
 _PATH, _BOX, _WINDOW = "", "box", "window"
 
 
@@ -124,7 +124,7 @@ class Columns:
         wanted = declare(modalities) if modalities else None
         kinds: dict[str, dict[str, str]] = {_PATH: {}, _BOX: {}, _WINDOW: {}}
         for column in header:
-            if column in _PLAIN or column.startswith("x_"):
+            if column in PLAIN_COLUMNS or column.startswith("x_"):
                 continue
             base, _, kind = column.partition("_")
             name = find_modality(base) or (base if wanted and base in wanted else None)
@@ -194,7 +194,7 @@ def _check_paths(
 
 
 def _unknown_column(path: Path, column: str) -> str:
-    known = [*_PLAIN, *(f"{m}{s}" for m in MODALITIES for s in ("", "_box", "_window"))]
+    known = [*PLAIN_COLUMNS, *(f"{m}{s}" for m in MODALITIES for s in ("", "_box", "_window"))]
     near = nearest_names(column, known)
     hint = f"did you mean '{near[0]}'? Otherwise " if near else ""
     return (
