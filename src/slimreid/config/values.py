@@ -59,6 +59,18 @@ def check_range(
         raise ConfigError(f"{key}: {value} is not in {bounds}")
 
 
+def check_least(options: object, least: int, *names: str, section: str = "") -> None:
+    """Raise `ConfigError` for an option below `least`; None is left alone.
+
+    Options have the name they have in a `section` of a config, or else on the command line.
+    """
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and not value >= least:  # NaN is refused too
+            key = f"{section}.{name}" if section else f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{key} must be at least {least}, not {value}")
+
+
 @cache
 def _words(kind: Any) -> dict[str, tuple[str, ...]]:
     hints = get_type_hints(kind)
@@ -205,18 +217,6 @@ def _shown(value: Any) -> str:
     text = value if isinstance(value, str) else _SHORT.repr(value)
     text = text.replace("\0", "\\0")
     return f"'{text[:60]}…'" if len(text) > 61 else f"'{text}'"
-
-
-def check_least(options: object, least: int, *names: str, section: str = "") -> None:
-    """Raise `ConfigError` for an option below `least`; None is left alone.
-
-    Options have the name they have in a `section` of a config, or else on the command line.
-    """
-    for name in names:
-        value = getattr(options, name)
-        if value is not None and not value >= least:  # NaN is refused too
-            key = f"{section}.{name}" if section else f"--{name.replace('_', '-')}"
-            raise ConfigError(f"{key} must be at least {least}, not {value}")
 
 
 def union_members(kind: Any) -> tuple[Any, ...]:
