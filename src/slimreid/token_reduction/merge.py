@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -167,7 +167,8 @@ class ReducedTokens:
 
     def unpack(self, packing: Packing) -> ReducedTokens:
         """Spread the rows over (B, M, …), zero where a modality is absent."""
-        return _unpacked(self, packing)
+        unpacked: ReducedTokens = _unpacked(self, packing)
+        return unpacked
 
 
 def mean_by_size(tokens: Tensor, size: Tensor | None) -> Tensor:
@@ -186,7 +187,6 @@ def _unpacked(value: Any, packing: Packing) -> Any:
         return tuple(_unpacked(item, packing) for item in value)
     if isinstance(value, Mapping):
         return {name: _unpacked(item, packing) for name, item in value.items()}
-    if is_dataclass(value):
-        inner = {item.name: _unpacked(getattr(value, item.name), packing) for item in fields(value)}
-        return type(value)(**inner)
+    if isinstance(value, (ReducedTokens, Selection)):
+        return replace(value, **{f.name: _unpacked(getattr(value, f.name), packing) for f in fields(value)})
     return value
