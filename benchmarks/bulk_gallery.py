@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from slimreid.data.manifest import ImageRef
+from slimreid.data.manifest import ImageRef, images_to_json
 from slimreid.inference.embedding_sets.card import SetCard, write_card
-from slimreid.inference.embedding_sets.tables import ROWS_FOLDER, embedding_rows, images_text, write_table
+from slimreid.inference.embedding_sets.tables import ROWS_FOLDER, embedding_rows, write_table
 from slimreid.inference.similarity import Similarity
 
 D, PART, QUERIES = 576, 4096, 300
@@ -49,7 +49,7 @@ with Gallery(sys.argv[1]) as gallery:
 
 
 def _images(number: int) -> str:
-    return images_text({name: ImageRef(f"/images/{number:08d}_{name}.jpg") for name in NAMES})
+    return images_to_json({name: ImageRef(f"/images/{number:08d}_{name}.jpg") for name in NAMES})
 
 
 def write_folder(folder: Path, rows: int) -> None:

@@ -23,13 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import DBSCAN, HDBSCAN, AgglomerativeClustering
 
-from identify import COMPLETE, RANDOM, SITE, draw_subsets, scales
+from identify import COMPLETE, RANDOM, SITE, draw_subsets, scales, search_outcomes
 from identify_people import FAST, FULL, Ints, People, gather, prepare
 from slimreid.cli.console import print_table
 from slimreid.files import write_text
 from slimreid.gallery.decisions.clustering import propose_identities
 from slimreid.gallery.decisions.rates import threshold_for
-from slimreid.gallery.decisions.searches import search_outcomes
 from slimreid.inference.similarity import Similarity
 
 RATES = (0.1, 0.01, 0.003)

@@ -24,6 +24,7 @@ from pathlib import Path
 import faiss
 import numpy as np
 
+from slimreid.evaluation.reports.formatting import markdown_table
 from slimreid.gallery.store.rows import Change, Filter, ModelInfo, NewRow
 from slimreid.gallery.store.sqlite.store import SqliteStore
 from slimreid.inference.similarity import Similarity
@@ -31,6 +32,9 @@ from slimreid.inference.similarity import Similarity
 D, K, CAMERAS = 576, 10, 4
 NAMES = ("rgb", "nir", "tir")
 SIMILARITY = Similarity(NAMES, tuple((name,) for name in NAMES))
+COLUMNS = (
+    "queries, filter, numpy p50 / p95 ms, gallery p50 / p95 ms, ratio, recall@10, HNSW p50 ms, its recall"
+)
 FILTERS = {
     "none": Filter(),
     "half": Filter(cameras=["camera 0", "camera 1"]),
@@ -133,10 +137,8 @@ def measure(rows: int, folder: Path, repeats: int, hnsw: bool) -> list[str]:
         f"\n{rows:,} rows: {rows / seconds:,.0f} rows/s in (processor time), opened and first answer after "
         f"{opening:.2f} s, {disk / vectors.nbytes:.2f}× the vectors on disk, "
         f"{memory_of_search(place) / vectors.nbytes:.2f}× in memory\n",
-        "| queries | filter | numpy p50 / p95 ms | gallery p50 / p95 ms | ratio | recall@10 | HNSW p50 ms | "
-        "its recall |",
-        "|---:|---|---:|---:|---:|---:|---:|---:|",
     ]
+    table: list[list[str]] = []
     graph = None
     if hnsw:
         graph = faiss.IndexHNSWFlat(D, 32, faiss.METRIC_INNER_PRODUCT)
@@ -171,9 +173,9 @@ def measure(rows: int, folder: Path, repeats: int, hnsw: bool) -> list[str]:
                 if "hnsw" in times and graph is not None
                 else "",
             ]
-            lines.append("| " + " | ".join(cells) + " |")
+            table.append(cells)
     store.close()
-    return lines
+    return [*lines, markdown_table(COLUMNS.split(", "), table)]
 
 
 def _recall(exact: np.ndarray, found: list[np.ndarray] | np.ndarray) -> float:

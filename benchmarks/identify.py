@@ -50,7 +50,7 @@ from slimreid.gallery.decisions.rates import (
     threshold_estimate,
 )
 from slimreid.gallery.decisions.scale import Samples, site_similarity
-from slimreid.gallery.decisions.searches import Searches, search_outcomes
+from slimreid.gallery.decisions.searches import Searches
 from slimreid.inference.similarity import Prepared, Similarity
 
 Bools = NDArray[np.bool_]
@@ -161,6 +161,21 @@ def draw_subsets(people: People, at: Ints) -> Ints:
     """A random subset for each sample; the same one whenever it is asked for."""
     drawn = np.random.default_rng(0).integers(0, len(people.names), len(people.identity))
     return drawn[at]
+
+
+def search_outcomes(
+    scores: NDArray[np.float32], who: NDArray[np.str_], row_ids: NDArray[np.str_], subset: NDArray[np.str_]
+) -> Searches:
+    """What Q queries found among G rows: scores (Q, G), NaN where a pair shares no modality."""
+    same = who[:, None] == row_ids[None, :]
+    return Searches(who, _best(scores, ~same), _best(scores, same), subset)
+
+
+def _best(scores: NDArray[np.float32], counted: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Highest counted score of each row (Q,); NaN where none counts."""
+    counted = counted & ~np.isnan(scores)
+    highest = np.where(counted, scores.astype(np.float64), -np.inf).max(axis=1, initial=-np.inf)
+    return np.where(counted.any(axis=1), highest, np.nan)
 
 
 def _search(

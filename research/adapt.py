@@ -36,7 +36,7 @@ from slimreid.data.loader import eval_loader
 from slimreid.data.manifest import SPLITS, Sample
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.result import RetrievalResult, paired_bootstrap
-from slimreid.evaluation.query_gallery import SPLITS_OF, select_part
+from slimreid.evaluation.query_gallery import select_part, side_rows
 from slimreid.evaluation.reports.feature_metrics import Search, feature_metrics, prepare_rows
 from slimreid.evaluation.reports.formatting import points, signed_points
 from slimreid.evaluation.reports.writing import dump
@@ -144,17 +144,8 @@ def measure(
 ) -> tuple[RetrievalResult, dict[str, float]]:
     """Retrieval of some identities among each other, and their false match rate at a threshold."""
     samples, kind = data.manifest.samples, feature_kinds(loaded)[-1]
-    query, gallery = (
-        np.array(
-            [
-                i
-                for i in features.rows.tolist()
-                if samples[i].split == side and samples[i].identity in identities
-            ],
-            np.int64,
-        )
-        for side in (SPLITS_OF["test"][0], SPLITS_OF["test"][-1])
-    )
+    chosen = [i for i in features.rows.tolist() if samples[i].identity in identities]
+    query, gallery = side_rows(samples, "test", chosen)
     similarity = loaded.similarity(kind)
     search = Search(samples, query, gallery, data.manifest.protocol)
     scores = feature_metrics(features, kind, search, similarity)

@@ -23,7 +23,7 @@ from slimreid.config.model import ORIGINAL
 from slimreid.errors import ConfigError
 from slimreid.evaluation.metrics.result import RetrievalResult, paired_bootstrap
 from slimreid.evaluation.metrics.retrieval import evaluate_retrieval
-from slimreid.evaluation.query_gallery import SPLITS_OF, Part, retrieval_labels, select_part
+from slimreid.evaluation.query_gallery import Part, retrieval_labels, select_part, side_rows
 from slimreid.evaluation.reports.formatting import points
 from slimreid.files import write_text
 from slimreid.inference.features.data import open_data
@@ -46,10 +46,7 @@ def weighted_results(loaded: LoadedModel, part: Part, weights: Sequence[float]) 
     if not second:
         raise ConfigError(f"{loaded.path}: has no second branch, so there is nothing to weigh")
     samples = data.manifest.samples
-    splits = SPLITS_OF[part]
-    query, gallery = (
-        [i for i, s in enumerate(samples) if s.split == split] for split in (splits[0], splits[-1])
-    )
+    query, gallery = side_rows(samples, part)
     labels = retrieval_labels(samples, query, gallery, data.manifest.protocol)
     found = []
     for weight in weights:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slimreid.evaluation.metrics.retrieval import evaluate_retrieval
-from slimreid.evaluation.query_gallery import SPLITS_OF, retrieval_labels, select_part
+from slimreid.evaluation.query_gallery import retrieval_labels, select_part, side_rows
 from slimreid.files import write_text
 from slimreid.inference.features.data import open_data
 from slimreid.inference.features.extract import Extraction, extract_features
@@ -47,8 +47,7 @@ def measure(run: Path) -> dict[str, float]:
     loaded = load(run)
     data, _ = select_part(open_data(loaded), "test")
     samples, protocol = data.manifest.samples, data.manifest.protocol
-    splits = (SPLITS_OF["test"][0], SPLITS_OF["test"][-1])
-    rows = [[i for i, s in enumerate(samples) if s.split == split] for split in splits]
+    rows = side_rows(samples, "test")
     labels = retrieval_labels(samples, rows[0], rows[1], protocol)
     found = extract_features(loaded, data, options=Extraction(workers=0))[data.manifest.modalities]
     whole = found.get(BOTH if BOTH in loaded.model.sizes else "original").numpy()

@@ -26,6 +26,7 @@ from slimreid.cli.console import console, ending_in_one_line
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.result import PairedDifference, nullable, paired_bootstrap
 from slimreid.evaluation.reports.evaluate import EvaluationOptions, evaluate_model
+from slimreid.evaluation.reports.formatting import markdown_table
 from slimreid.evaluation.reports.writing import dump
 from slimreid.exporting.export import export
 from slimreid.exporting.int8_layers import MOST_ERROR
@@ -164,12 +165,13 @@ def interval(found: PairedDifference) -> str:
 
 def markdown(results: Sequence[dict[str, Any]]) -> str:
     """One row per run, and one over the seeds where there are several."""
-    lines = [f"| {' | '.join(HEAD)} |", "|---|" + "---:|" * (len(HEAD) - 1)]
+    rows = []
     for label in dict.fromkeys(each["label"] for each in results):
         group = [each for each in results if each["label"] == label]
-        rows = [[each] for each in group] + ([group] if len(group) > 1 else [])
-        lines += [f"| {' | '.join(row(each))} |" for each in rows]
-    return "\n".join(lines)
+        rows += [row([each]) for each in group]
+        if len(group) > 1:
+            rows.append(row(group))
+    return markdown_table(HEAD, rows).strip()
 
 
 @ending_in_one_line

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from look_results import ALL_LOOKS, GOAL, LookResult, compare, missed
 
 from slimreid.cli.console import print_table, say
-from slimreid.evaluation.reports.formatting import NOTHING, points, signed_interval, signed_points
+from slimreid.evaluation.reports.formatting import (
+    NOTHING,
+    markdown_table,
+    points,
+    signed_interval,
+    signed_points,
+)
 
 
 @dataclass(frozen=True)
@@ -85,9 +91,7 @@ def markdown(results: Sequence[LookResult]) -> str:
 
 
 def _markdown_table(sheet: Sheet) -> str:
-    rule = ("---", *["---:"] * (len(sheet.columns) - 1))
-    table = [f"| {' | '.join(cells)} |" for cells in (sheet.columns, rule, *sheet.rows)]
-    return "\n".join([f"**{sheet.title}**", "", *table, "", sheet.below, ""])
+    return f"**{sheet.title}**\n\n{markdown_table(sheet.columns, sheet.rows)}\n{sheet.below}\n"
 
 
 def _rate(share: float) -> str:

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from slimreid.evaluation.metrics.retrieval import evaluate_scores
 from slimreid.evaluation.metrics.scores import CosineScores
-from slimreid.evaluation.query_gallery import SPLITS_OF, select_part
-from slimreid.evaluation.reports.feature_metrics import Search
+from slimreid.evaluation.query_gallery import select_part, side_rows
+from slimreid.evaluation.reports.feature_metrics import Search, feature_metrics
 from slimreid.evaluation.reports.missing import DRAWS, missing_matrix, mixed_gallery
 from slimreid.files import write_text
 from slimreid.inference.features.data import ModelData, open_data
@@ -93,13 +93,14 @@ def measure_centred(loaded: LoadedModel, data: ModelData, search: Search) -> dic
     who = np.unique([sample.identity for sample in samples], return_inverse=True)[1]
     similarities = {kind: loaded.similarity(kind) for kind in loaded.impostors}
     tested, training = (extract_features(loaded, d, subsets, Extraction(workers=0)) for d in (data, trained))
-    complete = training[subsets[-1]]
-    tested = {s: centred(found, complete, similarities) for s, found in tested.items()}
-    training = {s: centred(found, complete, similarities) for s, found in training.items()}
+    seen_whole = training[subsets[-1]]
+    tested = {s: centred(found, seen_whole, similarities) for s, found in tested.items()}
+    training = {s: centred(found, seen_whole, similarities) for s, found in training.items()}
     similarity = similarities[BOTH]
     table = fit_impostors(similarity, [(found.get(BOTH), who) for found in training.values()])
     fitted = replace(similarity, impostors=table)
-    matrix = missing_matrix(tested, BOTH, search, fitted, 0.0, show_progress=False)
+    complete = feature_metrics(tested[subsets[-1]], BOTH, search, fitted).result
+    matrix = missing_matrix(tested, BOTH, search, fitted, complete, show_progress=False)
     return {**matrix.to_dict()["mixed"], "complete_map": float(matrix.map[-1, -1])}
 
 
@@ -107,14 +108,12 @@ def measure(run: Path) -> dict[str, Any]:
     loaded = load(run)
     data, _ = select_part(open_data(loaded), "test")
     samples = data.manifest.samples
-    query, gallery = (
-        np.array([i for i, s in enumerate(samples) if s.split == split], dtype=np.int64)
-        for split in (SPLITS_OF["test"][0], SPLITS_OF["test"][-1])
-    )
+    query, gallery = side_rows(samples, "test")
     search = Search(samples, query, gallery, data.manifest.protocol)
     features = extract_features(loaded, data, all_subsets(loaded.modalities), Extraction(workers=0))
     similarity = loaded.similarity(BOTH)
-    matrix = missing_matrix(features, BOTH, search, similarity, 0.0, show_progress=False)
+    complete = feature_metrics(features[loaded.modalities], BOTH, search, similarity).result
+    matrix = missing_matrix(features, BOTH, search, similarity, complete, show_progress=False)
     own = with_test_statistics(features, search, similarity)
     scaled = mixed_gallery(features, BOTH, search, own, matrix)
     assert scaled is not None

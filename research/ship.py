@@ -30,7 +30,7 @@ from slimreid.cli.console import ending_in_one_line, say
 from slimreid.config import Config
 from slimreid.config.model import DEFAULT_MODEL
 from slimreid.errors import ModelError
-from slimreid.evaluation.query_gallery import SPLITS_OF, select_part
+from slimreid.evaluation.query_gallery import select_part, side_rows
 from slimreid.evaluation.reports.feature_metrics import Search, feature_metrics
 from slimreid.evaluation.reports.writing import dump
 from slimreid.exporting.export import export
@@ -139,16 +139,12 @@ def measure(model: Path, data: Path) -> dict[str, Any]:
     chosen, _ = select_part(open_data(loaded, data), "test")
     samples = chosen.manifest.samples
     kind = feature_kinds(loaded)[-1]
-    sides = (SPLITS_OF["test"][0], SPLITS_OF["test"][-1])
     subsets = all_subsets(chosen.manifest.modalities)
     features = extract_features(loaded, chosen, subsets, Extraction(workers=0))
     found = {}
     for subset in subsets:
-        rows = [
-            np.array([i for i in features[subset].rows.tolist() if samples[i].split == side], np.int64)
-            for side in sides
-        ]
-        search = Search(samples, rows[0], rows[1], chosen.manifest.protocol)
+        rows = side_rows(samples, "test", features[subset].rows.tolist())
+        search = Search(samples, *rows, chosen.manifest.protocol)
         scores = feature_metrics(features[subset], kind, search, loaded.similarity(kind))
         found["+".join(subset)] = {
             "map": scores.result.map,

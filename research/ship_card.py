@@ -9,7 +9,7 @@ from typing import Any
 from look_results import LookResult, read_result
 from looks import CLEAN
 
-from slimreid.evaluation.reports.formatting import points
+from slimreid.evaluation.reports.formatting import markdown_table, points
 from slimreid.files import write_text
 
 TEXT = Path(__file__).with_name("ship_card.md")
@@ -51,7 +51,7 @@ def _made(figures: Mapping[str, Any]) -> str:
         ("layers in float32 with int8", ", ".join(packed["int8"]["float_layers"]) or "none"),
         ("weights (SHA-256)", f"`{model['weights']}`"),
     ]
-    return "## What it is made of\n\n" + _table(("", ""), rows)
+    return "## What it is made of\n\n" + markdown_table(("", ""), rows, numbers=False).strip()
 
 
 def _subsets(figures: Mapping[str, Any]) -> str:
@@ -69,7 +69,7 @@ def _subsets(figures: Mapping[str, Any]) -> str:
         f"## Any subset of the modalities\n\nHeld-out identities of {figures['data']}, "
         f"{first['queries']:,} queries among {first['gallery']:,} samples, both in the same modalities; "
         "in parentheses the 95 % interval over identities. `nir` and `tir` are simulated.\n\n"
-        + _table(head, rows)
+        + markdown_table(head, rows, numbers=False).strip()
     )
 
 
@@ -88,7 +88,7 @@ def _looks(result: LookResult) -> str:
         f"## Other looks: {result.name}\n\nThe same people with one degradation each, and at simulated sites "
         "where every camera has its own (research/other_looks.py). The last column is the share of false "
         "pairs that reach the threshold for 1 % on clean images.\n\n"
-        + _table(("look", "mAP", "rank-1", "of clean", "false matches"), rows)
+        + markdown_table(("look", "mAP", "rank-1", "of clean", "false matches"), rows, numbers=False).strip()
     )
 
 
@@ -98,8 +98,3 @@ def _interval(values: Mapping[str, Any]) -> str:
 
 def _points(values: Mapping[str, Any]) -> str:
     return points(values["rank1"])
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])

@@ -21,7 +21,7 @@ from selection_tables import selection_table, subsets_table
 
 from slimreid.cli.console import console, ending_in_one_line
 from slimreid.errors import DataError
-from slimreid.evaluation.reports.formatting import points
+from slimreid.evaluation.reports.formatting import markdown_table, points
 from slimreid.evaluation.reports.missing import MissingMatrix
 from slimreid.evaluation.reports.writing import chance_text
 from slimreid.files import natural_key, write_text
@@ -48,14 +48,9 @@ def missing_table(label: str, records: Sequence[RunRecord], feature: str) -> str
         return ""
     mean = np.mean([matrix.map for matrix in matrices], axis=0)  # NaN where there was no valid query
     names = ["+".join(subset) for subset in matrices[0].subsets]
-    lines = [
-        f"{label} ({feature}): mAP, rows query, columns gallery; {chance_text(matrices[0])}",
-        "",
-    ]
-    lines += ["| | " + " | ".join(names) + " |", "|---" + "|---:" * len(names) + "|"]
-    for name, row in zip(names, mean, strict=True):
-        lines.append(f"| {name} | " + " | ".join(map(points, row)) + " |")
-    return "\n".join(lines) + "\n"
+    rows = [[name, *map(points, row)] for name, row in zip(names, mean, strict=True)]
+    title = f"{label} ({feature}): mAP, rows query, columns gallery; {chance_text(matrices[0])}"
+    return f"{title}\n\n{markdown_table(['', *names], rows)}"
 
 
 def page(title: str, about: str, records: Sequence[RunRecord]) -> str:

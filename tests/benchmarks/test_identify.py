@@ -6,15 +6,29 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from reference.identification import outcomes as reference
 from slimreid.gallery.decisions.rates import threshold_estimate
-from slimreid.gallery.decisions.searches import search_outcomes
 from support.gallery import PLAIN
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def identify(load_benchmark):
     return load_benchmark("identify")
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), queries=st.integers(1, 6), rows=st.integers(0, 8))
+def test_outcomes_equal_a_plain_loop(identify, seed: int, queries: int, rows: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(-2, 3, (queries, rows)).astype(np.float32)  # few values, so that ties occur
+    scores[rng.random(scores.shape) < 0.3] = np.nan
+    who, names = (rng.choice(["a", "b", "c"], n) for n in (queries, rows))
+    found = identify.search_outcomes(scores, who, names, np.full(queries, "r"))
+    wanted = reference(scores.tolist(), who.tolist(), names.tolist())
+    np.testing.assert_array_equal(np.stack([found.other, found.own], axis=1), np.array(wanted))
 
 
 def test_a_case_equals_the_functions_it_is_made_of(identify, people) -> None:
@@ -24,7 +38,7 @@ def test_a_case_equals_the_functions_it_is_made_of(identify, people) -> None:
     for name in ("mated", "strangers", "held_out"):
         at = getattr(people, name)
         scores = PLAIN(people.features[0, at], people.features[0, people.rows])
-        parts[name] = search_outcomes(
+        parts[name] = identify.search_outcomes(
             scores, people.identity[at], people.identity[people.rows], np.full(len(at), "")
         )
     threshold = threshold_estimate(parts["strangers"].other, parts["strangers"].identity, 0.01).value

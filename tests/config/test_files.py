@@ -51,7 +51,7 @@ def test_saved_config_reads_back_the_same(tmp_path):
         ("transforms: {heigth: 3}", "did you mean 'transforms.height'"),
         ("sed: 3", "unknown option 'sed'; did you mean 'seed'"),
         ("transforms: {height: tall}", "transforms.height"),
-        ("transforms: {flip: 2}", r"transforms.flip must be in \[0, 1\]"),
+        ("transforms: {flip: 2}", r"transforms.flip: 2.0 is not in \[0, 1\]"),
         ("transforms: {pad: 200}", "transforms.pad"),
         ("transforms: {std: 0}", "transforms.std"),
         ("transforms: {modality_dropout: 1.0}", "nothing would be left"),

@@ -23,7 +23,7 @@ def test_invariants(counts, P, K, seed, epoch):
     batches = list(sampler)
     assert len(batches) == len(sampler) >= 1
     groups = [max(n, K) // K for n in counts]
-    assert sampler.images_per_epoch == sum(groups) * K
+    assert sampler.groups.tolist() == groups
     for batch in batches:
         assert len(batch) == P * K
         assert Counter(Counter(identities[k.sample] for k in batch).values()) == {K: P}

@@ -37,7 +37,7 @@ def test_what_is_written(exported, run):
     assert card.feature_fingerprint == loaded.feature_fingerprint, "float32 features may be compared"
     assert card.model == loaded.card
     assert card.sizes == loaded.model.sizes
-    assert [card.similarity(kind).blocks for kind in card.sizes] == [
+    assert [card.similarities[kind].blocks for kind in card.sizes] == [
         loaded.similarity(kind).blocks for kind in card.sizes
     ]
     assert list(card.graphs) == [("rgb",), ("tir",), ("rgb", "tir")]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -114,6 +116,17 @@ def test_wrong_input_is_refused_by_name() -> None:
         Similarity(NAMES, (("depth",),))
     with pytest.raises(DataError, match="rising"):
         Similarity(NAMES, SINGLE, np.zeros((7, 7, 2), np.float32))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_similarity_is_written_to_the_last_bit(layout: str, scaled: bool) -> None:
+    plain = Similarity(NAMES, LAYOUTS[layout])
+    table = random_impostors(0, plain) if scaled else None
+    values = json.loads(json.dumps(replace(plain, impostors=table).to_plain(), allow_nan=False))
+    again = Similarity.from_plain(values)
+    assert (again.modalities, again.blocks) == (plain.modalities, plain.blocks)
+    np.testing.assert_array_equal(again.impostors, table)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ def outcomes(
     scores: Sequence[Sequence[float]],
     query_ids: Sequence[str],
     row_ids: Sequence[str],
-    ignore: Sequence[Sequence[bool]],
 ) -> list[tuple[float, float]]:
     """Per query the best score of others and of the own identity; NaN where there is none."""
     found = []
@@ -18,7 +17,7 @@ def outcomes(
         own, other = math.nan, math.nan
         for g, name in enumerate(row_ids):
             score = scores[q][g]
-            if ignore[q][g] or math.isnan(score):
+            if math.isnan(score):
                 continue
             if name == who:
                 own = score if math.isnan(own) else max(own, score)

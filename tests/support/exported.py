@@ -13,6 +13,7 @@ from slimreid.config import Config
 from slimreid.files import file_digest
 from slimreid.inference.exported_card import ExportedCard, write_exported
 from slimreid.inference.model_card import ModelCard
+from slimreid.inference.similarity import Similarity
 from slimreid.modalities import all_subsets, subset_name
 from support.runs import NAMES, make_config
 
@@ -38,8 +39,11 @@ def write_exported_model(
         precision="float32",
         float_layers=(),
         sizes=SIZES,
-        blocks={ORIGINAL: single, SLIMMED: single, BOTH: single * 2},
-        impostors={},
+        similarities={
+            ORIGINAL: Similarity(NAMES, single),
+            SLIMMED: Similarity(NAMES, single),
+            BOTH: Similarity(NAMES, single * 2),
+        },
         stages=(),
         camera_input=True,
         graphs=graphs,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,6 @@ from starlette.testclient import TestClient
 
 from slimreid.gallery.gallery import Gallery
 from slimreid.gallery.store.open import open_store
-from slimreid.serve import schemas
 from slimreid.serve.decoding.pool import DecodePool
 from slimreid.serve.http.app import create_app
 from slimreid.serve.service import Service
@@ -108,12 +106,6 @@ def copy_gallery(made: Path, folder: Path) -> Path:
     """A gallery of one's own."""
     folder.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy(made, folder / made.name))
-
-
-def listed_routes() -> dict[tuple[str, str], str]:
-    """(method, path) -> role, from the table that documents the routes."""
-    lines = re.findall(r"^\| (\w+) +(/v1/\S*) +\| (\w+) +\|", schemas.__doc__ or "", re.M)
-    return {(method, path): role for method, path, role in lines}
 
 
 def files_of(images: dict[str, bytes]) -> dict[str, tuple[str, bytes]]:

@@ -382,9 +382,9 @@ def test_what_does_not_fit_is_refused():
         ({"score_terms": ("learned",)}, "'learned' is unknown"),
         ({"score_terms": ("random", "self")}, "'random' stands alone"),
         ({"dropped": "merg"}, "did you mean 'merge'"),
-        ({"redundancy": -0.1}, "redundancy: -0.1 is not a finite number"),
-        ({"redundancy": float("inf")}, "redundancy: inf is not a finite number"),
-        ({"redundancy": float("nan")}, "redundancy: nan is not a finite number"),
+        ({"redundancy": -0.1}, "redundancy: -0.1 is not in"),
+        ({"redundancy": float("inf")}, "redundancy: inf is not in"),
+        ({"redundancy": float("nan")}, "redundancy: nan is not in"),
         ({"dropped": "discard", "redundancy": 1.0}, "redundancy: has no effect with dropped 'discard'"),
     ],
 )

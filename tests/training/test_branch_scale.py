@@ -101,7 +101,7 @@ def test_the_scale_is_in_the_joint_feature_only(trained_run):
     [
         (["train.weigh_branches=true", "train.select_on=last"], "weigh_branches chooses on val"),
         (["train.weigh_branches=true", "model.reduction=none", "model.fusion=none"], "no second branch"),
-        (["model.second_scale=0"], "second_scale must be a finite number over 0"),
+        (["model.second_scale=0"], "second_scale: 0.0 is not in"),
     ],
 )
 def test_what_cannot_be_weighed_is_refused(overrides, message):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from slimreid.config.backbones import RESAMPLING, ViTConfig
+from slimreid.config.backbones import Resampling, ViTConfig
 from slimreid.errors import ModelError
 
 Rotary = tuple[Tensor, Tensor]
@@ -28,8 +29,8 @@ def resample_positions(
     h, w = source
     if count < h * w:
         raise ModelError(f"{count} positions cannot hold a grid of {h}×{w} patches")
-    if how not in RESAMPLING:
-        raise ModelError(f"cannot resample positions by '{how}' (known: {', '.join(RESAMPLING)})")
+    if how not in get_args(Resampling):
+        raise ModelError(f"cannot resample positions by '{how}' (known: {', '.join(get_args(Resampling))})")
     if source == target:
         return table
     prefix, cells = table[:, : count - h * w], table[:, count - h * w :]
@@ -130,9 +131,8 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.qkv_bias != "none")
         self.proj = nn.Linear(config.width, config.width)
         mask = None
-        if (
-            config.qkv_bias == "no_key"
-        ):  # one matrix product for all three, the key's share of the bias held at 0
+        if config.qkv_bias == "no_key":
+            # One matrix product for all three, the key's share of the bias held at 0.
             mask = torch.ones(3, config.width).index_fill_(0, torch.tensor(1), 0.0).flatten()
         self.register_buffer("key_mask", mask, persistent=False)
 

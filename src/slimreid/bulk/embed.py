@@ -16,7 +16,7 @@ from slimreid.bulk.pool import Pool
 from slimreid.bulk.summary import Summary, check_complete, mend, read_summary, write_summary
 from slimreid.bulk.watch import Watch, watched
 from slimreid.config.model import BOTH
-from slimreid.data.manifest import MANIFEST_NAME, Split
+from slimreid.data.manifest import Split
 from slimreid.errors import ConfigError, DataError
 from slimreid.extras import explain_missing
 from slimreid.files import file_digest
@@ -28,7 +28,7 @@ from slimreid.inference.embedding_sets.card import (
     write_card,
 )
 from slimreid.inference.embedding_sets.tables import ROWS_FOLDER, parquet_files, write_table
-from slimreid.inference.features.data import Cameras
+from slimreid.inference.features.data import Cameras, is_manifest_of
 from slimreid.inference.load import load, resolve_model
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.model_card import CARD_NAME, is_exported
@@ -141,7 +141,7 @@ def _embedding(loaded: LoadedModel, table: LongManifest, choices: EmbedChoices) 
     if absent:
         raise ConfigError(f"modality '{absent[0]}'; the data has {', '.join(known)} of the model's")
     trained_on = loaded.config.data.manifest
-    own = bool(trained_on) and _is_file(Path(trained_on), table.path)
+    own = bool(trained_on) and is_manifest_of(Path(trained_on), table.path)
     adapted = loaded.adaptation is not None
     size = loaded.config.batch.test if choices.batch is None else choices.batch
     if size < 1:
@@ -166,12 +166,6 @@ def _embed_locally(images: Path, rows: Path, embedding: Embedding, loaded: Loade
         target = rows / path.name
         if not target.exists():
             write_table(target, embedder(pq.read_table(path)))
-
-
-def _is_file(place: Path, file: Path) -> bool:
-    """Whether a place, or the manifest in that folder, is a file."""
-    place = place / MANIFEST_NAME if place.is_dir() else place
-    return place.exists() and place.samefile(file)
 
 
 def _begin(out: Path, loaded: LoadedModel, table: LongManifest, embedding: Embedding, split: str) -> SetCard:

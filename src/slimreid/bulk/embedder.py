@@ -12,9 +12,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from slimreid.bulk.images import is_url, read_pixels
 from slimreid.data.images.resize import resize
+from slimreid.data.manifest import images_from_json
 from slimreid.data.sample_reader import Floats, check_aligned, join_samples, normalise
 from slimreid.errors import DataError, SlimReIDWarning
-from slimreid.inference.embedding_sets.tables import Embedded, Status, images_from_text, join_columns
+from slimreid.inference.embedding_sets.tables import Embedded, Status, join_columns
 from slimreid.inference.load import load
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.similarity import join_branches
@@ -80,7 +81,7 @@ class RowEmbedder:
         return pa.concat_tables(parts)
 
     def _read(self, text: str) -> _Read:
-        images = {n: i for n, i in images_from_text(text).items() if n in self.embedding.modalities}
+        images = {n: i for n, i in images_from_json(text).items() if n in self.embedding.modalities}
         if not images:
             return _Read({}, "no image", f"no image of {', '.join(self.embedding.modalities)}")
         data, transforms = self.loaded.config.data, self.loaded.config.transforms

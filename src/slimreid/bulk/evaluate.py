@@ -24,7 +24,7 @@ from slimreid.evaluation.metrics.retrieval import evaluate_scores
 from slimreid.evaluation.metrics.scores import NO_SIMILARITY, tie_repeats
 from slimreid.inference.embedding_sets.card import SetCard, read_card
 from slimreid.inference.embedding_sets.tables import ROWS_FOLDER, feature_matrix, parquet_files, read_blocks
-from slimreid.inference.similarity import Prepared, Similarity
+from slimreid.inference.similarity import Prepared, Similarity, presence
 from slimreid.progress import progress
 
 Ints = NDArray[np.int64]
@@ -115,12 +115,10 @@ def evaluate_embeddings(
         **{f"{side.split}_{plural}": side.place for side in (query, gallery)},
     )
     result = evaluate_scores(source, labels, top_k=0, roc=True, chunk_megabytes=memory_megabytes)
-    several = len(np.unique(result.query_ids[result.valid])) > 1
-    nan = float("nan")
     return EmbeddingsEvaluation(
         card,
         result,
-        bootstrap_map(result) if several else Interval(result.map, nan, nan, 0.95, 0),
+        bootstrap_map(result),
         queries=len(query),
         gallery=len(gallery),
         left_out=query.left_out + gallery.left_out,
@@ -225,6 +223,5 @@ def _features(
     for batch in read_blocks(files, ["split", "status", "spectra", "feature"], rows):
         good = batch.filter(pc.and_(pc.equal(batch["split"], split), pc.equal(batch["status"], "ok")))
         if len(good):
-            spectra = good["spectra"].to_pylist()
-            present = np.array([[name in seen for name in similarity.modalities] for seen in spectra])
+            present = presence(similarity.modalities, good["spectra"].to_pylist())
             yield feature_matrix(good["feature"]), present

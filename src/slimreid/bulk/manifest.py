@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -14,16 +14,18 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from slimreid.bulk.images import is_url
 from slimreid.data.manifest import (
     GROUP_COLUMN,
-    PROTOCOLS,
     TIME_COLUMN,
     ImageRef,
     Protocol,
     Sample,
     find_manifest,
+    images_to_json,
 )
 from slimreid.data.manifest.rows import Columns
+from slimreid.data.manifest.table import csv_rows, find_protocol, name_cells
+from slimreid.data.problems import Problem
 from slimreid.errors import ConfigError, DataError
-from slimreid.inference.embedding_sets.tables import IMAGE_ROWS, images_text, write_table
+from slimreid.inference.embedding_sets.tables import IMAGE_ROWS, write_table
 from slimreid.modalities import find_modality
 from slimreid.times import parse_time
 
@@ -49,16 +51,14 @@ class LongManifest:
         """
         path = find_manifest(path)
         is_parquet = path.suffix.lower() == PARQUET
-        header = tuple(_parquet_header(path) if is_parquet else map(str.strip, next(_csv_lines(path), [])))
+        header = tuple(_parquet_header(path) if is_parquet else next(csv_rows(path, sys.maxsize))[1])
         named = [find_modality(name) or name for name in header]
         known = [name for name in modalities if name in named]
         if not known:
             raise DataError(f"{path}: no column of {', '.join(modalities)}, which the model knows")
         columns = Columns.from_header(path, header, known)
         first = next(_rows(path, header), (0, {}))[1]
-        protocol = next((p for p in PROTOCOLS if p == (first.get("protocol", "").strip() or "camera")), None)
-        if protocol is None:
-            raise DataError(f"{path}: protocol '{first['protocol']}' is not one of {', '.join(PROTOCOLS)}")
+        protocol = find_protocol(path, first.get("protocol", "").strip())
         return cls(path, columns, header, protocol, first.get("origin", "").strip())
 
     def samples(self, split: str = "") -> Iterator[Sample]:
@@ -95,7 +95,7 @@ def _columns(part: Sequence[Sample], root: Path) -> dict[str, object]:
         "scene": [s.scene for s in part],
         "group": [s.extras.get(GROUP_COLUMN, "") for s in part],
         "time": [seconds(s.extras.get(TIME_COLUMN, ""), s.row) for s in part],
-        "images": [images_text({name: _whole(i, root) for name, i in s.images.items()}) for s in part],
+        "images": [images_to_json({name: _whole(i, root) for name, i in s.images.items()}) for s in part],
     }
 
 
@@ -120,23 +120,11 @@ def _rows(path: Path, header: Sequence[str]) -> Iterator[tuple[int, Mapping[str,
 
 
 def _csv_rows(path: Path, header: Sequence[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
-    for number, cells in enumerate(islice(_csv_lines(path), 1, None), start=2):
-        if not any(cell.strip() for cell in cells):
-            continue
-        if len(cells) != len(header):
-            raise DataError(
-                f"{path}: row {number}: {len(cells)} cells, but the header has {len(header)}; add or "
-                "remove commas, or quote the cell"
-            )
-        yield number, dict(zip(header, cells, strict=True))
-
-
-def _csv_lines(path: Path) -> Iterator[list[str]]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        try:
-            yield from csv.reader(file, strict=True)
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise DataError(f"{path}: not a CSV table in UTF-8 ({error})") from None
+    for number, cells in islice(csv_rows(path, sys.maxsize), 1, None):
+        named = name_cells(header, cells, number)
+        if isinstance(named, Problem):
+            raise DataError(f"{path}: {named}")
+        yield number, named
 
 
 def _parquet_rows(path: Path) -> Iterator[Mapping[str, str]]:

@@ -25,6 +25,7 @@ from slimreid.compat.demo_options import read_demo_options
 from slimreid.config.backbones import ViTConfig, vit_config
 from slimreid.config.model import ReIDOptions
 from slimreid.errors import ModelError, SlimReIDWarning
+from slimreid.inference.trained_model import mismatches
 from slimreid.modalities import DEFAULT_MODALITIES, all_subsets, describe, subset_name
 from slimreid.models.reid_model import ReIDModel
 
@@ -227,13 +228,7 @@ def _load_rest(model: ReIDModel, rest: Mapping[str, Tensor], drop_heads: bool) -
         own = {k: v for k, v in own.items() if not k.startswith("heads.")}
     faults = [f"no place for '{key}'" for key in strangers]
     faults += [f"missing '{key}'" for key in missing_parts(rest)]
-    faults += [f"no place for '{key}' (renamed)" for key in converted if key not in own]
-    faults += [f"missing '{key}'" for key in own if key not in converted]
-    faults += [
-        f"'{key}' is {tuple(converted[key].shape)}, not {tuple(own[key].shape)}"
-        for key in own
-        if key in converted and converted[key].shape != own[key].shape
-    ]
+    faults += mismatches(own, converted)
     if faults:
         raise ModelError("the checkpoint does not fit the options:\n  " + "\n  ".join(faults))
     model.load_state_dict(converted, strict=False)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from slimreid.errors import ConfigError, did_you_mean
+from slimreid.config.values import check_least, check_range, check_word, check_words
+from slimreid.errors import ConfigError
 
-ACTIVATIONS = ("gelu", "quick_gelu", "swiglu")
-POSITIONS = ("learned", "rotary")
-RESAMPLING = ("bicubic", "bicubic_antialias", "bilinear")
-QKV_BIASES = ("all", "no_key", "none")
-CAMERA_STYLES = ("class", "all")
+Resampling = Literal["bicubic", "bicubic_antialias", "bilinear"]
 
 
 @dataclass(frozen=True)
@@ -40,15 +39,15 @@ class ViTConfig:
     """Number of register tokens between class token and patches; they carry no position."""
     pre_norm: bool = False
     """Whether a LayerNorm stands in front of the first block (CLIP's ln_pre)."""
-    activation: str = "gelu"
+    activation: Literal["gelu", "quick_gelu", "swiglu"] = "gelu"
     """MLP: gelu (exact), quick_gelu (x·sigmoid(1.702x)) or swiglu (silu(gate)·up)."""
     layer_scale: float | None = None
     """Initial value of the learned gain per channel on each residual branch; None = no such gain."""
-    qkv_bias: str = "all"
+    qkv_bias: Literal["all", "no_key", "none"] = "all"
     """Bias of the joint query-key-value projection: all, no_key (DINOv3) or none."""
-    positions: str = "learned"
+    positions: Literal["learned", "rotary"] = "learned"
     """learned (one vector per grid cell, resampled for other grids) or rotary (DINOv3)."""
-    position_resampling: str = "bicubic"
+    position_resampling: Resampling = "bicubic"
     """How learned positions are brought to another grid: bicubic, bicubic_antialias or bilinear (DeMo)."""
     rotary_base: float = 100.0
     """Base period of the rotary frequencies."""
@@ -64,7 +63,7 @@ class ViTConfig:
     """Whether blocks are recomputed in the backward pass, to save memory while training."""
     cameras: int = 0
     """Number of cameras with a learned embedding (SIE); 0 = no camera embedding."""
-    camera_style: str = "class"
+    camera_style: Literal["class", "all"] = "class"
     """Where the camera embedding is added: to the class token (CLIP) or to all tokens (ImageNet ViT)."""
     camera_scale: float = 1.0
     """Coefficient of the camera embedding."""
@@ -72,34 +71,25 @@ class ViTConfig:
     def __post_init__(self) -> None:
         if self.stride is not None:
             object.__setattr__(self, "stride", tuple(self.stride))
-        for name in ("width", "depth", "heads", "mlp_width", "patch_size"):
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
-        for name in ("registers", "cameras"):
-            _require(getattr(self, name) >= 0, name, getattr(self, name), "must not be negative")
-        for name, known in (
-            ("activation", ACTIVATIONS),
-            ("positions", POSITIONS),
-            ("position_resampling", RESAMPLING),
-            ("qkv_bias", QKV_BIASES),
-            ("camera_style", CAMERA_STYLES),
-        ):
-            _require(
-                getattr(self, name) in known, name, getattr(self, name), f"is none of {', '.join(known)}"
-            )
-        _require(self.width % self.heads == 0, "heads", self.heads, f"does not divide the width {self.width}")
-        if self.positions == "rotary":
-            _require(self.head_width % 4 == 0, "heads", self.heads, "rotary needs width/heads divisible by 4")
-            _require(self.rotary_base > 1, "rotary_base", self.rotary_base, "must be above 1")
-        strides = self.steps
-        valid = len(strides) == 2 and all(1 <= s <= self.patch_size for s in strides)
-        _require(valid, "stride", self.stride, f"must be two numbers in 1 … patch_size {self.patch_size}")
-        _require(0 <= self.drop_path < 1, "drop_path", self.drop_path, "must be in [0, 1)")
-        _require(self.norm_eps > 0, "norm_eps", self.norm_eps, "must be positive")
-        _require(
-            self.projection is None or self.projection >= 1, "projection", self.projection, "is too small"
+        check_words(self, "ViTConfig")
+        check_least(
+            self, 1, "width", "depth", "heads", "mlp_width", "patch_size", "projection", section="ViTConfig"
         )
-        if self.cameras and self.camera_style == "class":
-            _require(self.class_token, "camera_style", "class", "needs class_token; use camera_style: all")
+        check_least(self, 0, "registers", "cameras", section="ViTConfig")
+        check_range("ViTConfig.drop_path", self.drop_path, 0, 1, open_high=True)
+        check_range("ViTConfig.norm_eps", self.norm_eps, 0, math.inf, open_low=True)
+        if self.width % self.heads:
+            raise ConfigError(f"ViTConfig.heads: {self.heads} does not divide the width {self.width}")
+        if self.positions == "rotary":
+            check_range("ViTConfig.rotary_base", self.rotary_base, 1, math.inf, open_low=True)
+            if self.head_width % 4:
+                raise ConfigError(f"ViTConfig.heads: {self.heads}: rotary needs width/heads divisible by 4")
+        if len(self.steps) != 2 or not all(1 <= step <= self.patch_size for step in self.steps):
+            raise ConfigError(
+                f"ViTConfig.stride: {self.stride} must be two numbers in 1 … patch_size {self.patch_size}"
+            )
+        if self.cameras and self.camera_style == "class" and not self.class_token:
+            raise ConfigError("ViTConfig.camera_style: 'class' needs class_token; use camera_style: all")
 
     @property
     def head_width(self) -> int:
@@ -130,11 +120,6 @@ class ViTConfig:
         if min(height, width) < self.patch_size:
             raise ConfigError(f"image {height}×{width} is smaller than one patch of {self.patch_size} pixels")
         return (height - self.patch_size) // down + 1, (width - self.patch_size) // across + 1
-
-
-def _require(valid: bool, name: str, value: object, why: str) -> None:
-    if not valid:
-        raise ConfigError(f"ViT option {name}: {value!r} {why}")
 
 
 _VIT_B16 = ViTConfig(width=768, depth=12, heads=12, mlp_width=3072, camera_style="all")
@@ -175,7 +160,5 @@ SIZES: dict[str, ViTConfig] = {
 
 def vit_config(name: str) -> ViTConfig:
     """The configuration of a named size; raises `ConfigError` with the nearest known name."""
-    if name not in SIZES:
-        hint = did_you_mean(name, SIZES)
-        raise ConfigError(f"unknown backbone '{name}'{hint} (known: {', '.join(SIZES)})")
+    check_word("backbone", name, SIZES)
     return SIZES[name]

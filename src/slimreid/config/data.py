@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
@@ -34,8 +35,7 @@ class DataConfig:
     def __post_init__(self) -> None:
         if self.modalities is not None:
             object.__setattr__(self, "modalities", declare(self.modalities))
-        if self.workers < 0:
-            raise ConfigError(f"data.workers must not be negative, not {self.workers}")
+        check_least(self, 0, "workers", section="data")
         if self.cache_dir and self.cache != "disk":
             raise ConfigError("data.cache_dir is set but data.cache is not 'disk'; set both or neither")
         if self.windows is not None:
@@ -117,13 +117,10 @@ class TransformConfig:
     def __post_init__(self) -> None:
         check_least(self, 1, "height", "width", section="transforms")
         for name in ("flip", "erase", "colour_jitter"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"transforms.{name} must be in [0, 1], not {getattr(self, name)}")
+            check_range(f"transforms.{name}", getattr(self, name), 0, 1)
         self._check_dropout()
-        if self.std <= 0:
-            raise ConfigError(f"transforms.std must be positive, not {self.std}")
-        if not 0 <= self.pad < min(self.size):
-            raise ConfigError(f"transforms.pad must be in [0, {min(self.size)}), not {self.pad}")
+        check_range("transforms.std", self.std, 0, math.inf, open_low=True)
+        check_range("transforms.pad", self.pad, 0, min(self.size), open_high=True)
 
     def _check_dropout(self) -> None:
         """Raise `ConfigError` unless every probability of modality dropout is in [0, 1)."""
@@ -137,8 +134,7 @@ class TransformConfig:
         shares = dropout if isinstance(dropout, dict) else {"": dropout}
         for name, share in shares.items():
             key = f"transforms.modality_dropout.{name}".rstrip(".")
-            if not 0 <= share <= 1:
-                raise ConfigError(f"{key} must be in [0, 1], not {share}")
+            check_range(key, share, 0, 1)
             if share == 1:
                 raise ConfigError(f"{key} must be below 1: nothing would be left to learn from")
 

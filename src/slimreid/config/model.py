@@ -77,11 +77,8 @@ class ReIDOptions:
 
     def __post_init__(self) -> None:
         check_words(self, "model")
-        for name in ("original_weight", "fusion_weight"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"model.{name} must not be negative, not {getattr(self, name)}")
-        if not 0 < self.second_scale < math.inf:
-            raise ConfigError(f"model.second_scale must be a finite number over 0, not {self.second_scale}")
+        check_least(self, 0, "original_weight", "fusion_weight", section="model")
+        check_range("model.second_scale", self.second_scale, 0, math.inf, open_low=True, open_high=True)
         check_range("model.missing_fill_scale", self.missing_fill_scale, 0, 1)
         check_least(self, 1, "moe_heads", section="model")
         if self.original_weight == 0 and (self.fusion == "none" or self.fusion_weight == 0):
@@ -122,8 +119,7 @@ class ModelConfig(ReIDOptions, BackboneOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         vit_config(self.backbone)
-        if not 0 <= self.drop_path < 1:
-            raise ConfigError(f"model.drop_path must be in [0, 1), not {self.drop_path}")
+        check_range("model.drop_path", self.drop_path, 0, 1, open_high=True)
 
 
 def _changed(options: ReductionConfig) -> list[str]:

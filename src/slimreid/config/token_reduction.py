@@ -68,11 +68,9 @@ class AfterBackboneConfig:
             check_range(f"{section}.{name}", getattr(self, name), 0, 1, open_low=True)
         check_range(f"{section}.beta", self.beta, 0, 0.5)
         for name in ("tau", "tau_final"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ConfigError(f"{section}.{name}: {value} is not a finite number over 0")
-        if not 0 <= self.ratio_loss_weight < math.inf:
-            raise ConfigError(f"{section}.ratio_loss_weight: {self.ratio_loss_weight} is not 0 or more")
+            if (value := getattr(self, name)) is not None:
+                check_range(f"{section}.{name}", value, 0, math.inf, open_low=True, open_high=True)
+        check_range(f"{section}.ratio_loss_weight", self.ratio_loss_weight, 0, math.inf, open_high=True)
         self._check_estimator(section)
 
     def _check_estimator(self, section: str) -> None:
@@ -128,8 +126,7 @@ class InBackboneConfig:
         check_words(self, section)
         check_terms(f"{section}.score_terms", self.score_terms, IN_BACKBONE_TERMS)
         check_schedule(self.schedule, f"{section}.schedule")
-        if not 0 <= self.redundancy < math.inf:
-            raise ConfigError(f"{section}.redundancy: {self.redundancy} is not a finite number of at least 0")
+        check_range(f"{section}.redundancy", self.redundancy, 0, math.inf, open_high=True)
         default = type(self).__dataclass_fields__["redundancy"].default
         if self.dropped != "merge" and self.redundancy not in (0, default):
             raise ConfigError(

@@ -7,7 +7,7 @@ from typing import Literal
 
 from slimreid.config.data import BatchConfig, DataConfig, TransformConfig
 from slimreid.config.model import ModelConfig
-from slimreid.config.values import check_least
+from slimreid.config.values import check_least, check_range
 from slimreid.errors import ConfigError
 
 AVERAGE = "average"
@@ -84,13 +84,10 @@ class OptimConfig:
     def __post_init__(self) -> None:
         if self.lr <= 0 or (self.backbone_lr is not None and self.backbone_lr <= 0):
             raise ConfigError("optim.lr and optim.backbone_lr must be positive; freeze with freeze_backbone")
-        for name in ("bias_lr_factor", "weight_decay", "warmup_epochs", "clip_norm"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"optim.{name} must not be negative, not {getattr(self, name)}")
-        for name in ("momentum", "ema"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"optim.{name} must be in [0, 1), not {getattr(self, name)}")
+        check_least(self, 0, "bias_lr_factor", "weight_decay", "warmup_epochs", "clip_norm", section="optim")
         check_least(self, 1, "accumulate", section="optim")
+        for name in ("momentum", "ema"):
+            check_range(f"optim.{name}", getattr(self, name), 0, 1, open_high=True)
 
 
 @dataclass(frozen=True)

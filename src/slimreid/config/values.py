@@ -48,10 +48,27 @@ def check_word(key: str, word: object, known: Iterable[str]) -> None:
         raise ConfigError(f"{key}: '{word}' is unknown{hint} (known: {', '.join(known)})")
 
 
-def check_range(key: str, value: float, low: float, high: float, *, open_low: bool = False) -> None:
-    """Raise `ConfigError` unless low ≤ value ≤ high, or low < value with `open_low`."""
-    if not (low < value if open_low else low <= value) or not value <= high:
-        raise ConfigError(f"{key}: {value} is not in {'(' if open_low else '['}{low:g}, {high:g}]")
+def check_range(
+    key: str, value: float, low: float, high: float, *, open_low: bool = False, open_high: bool = False
+) -> None:
+    """Raise `ConfigError` unless low ≤ value ≤ high; an open end does not belong to the range."""
+    above = low < value if open_low else low <= value
+    below = value < high if open_high else value <= high
+    if not (above and below):
+        bounds = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+        raise ConfigError(f"{key}: {value} is not in {bounds}")
+
+
+def check_least(options: object, least: int, *names: str, section: str = "") -> None:
+    """Raise `ConfigError` for an option below `least`; None is left alone.
+
+    Options have the name they have in a `section` of a config, or else on the command line.
+    """
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and not value >= least:  # NaN is refused too
+            key = f"{section}.{name}" if section else f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{key} must be at least {least}, not {value}")
 
 
 @cache
@@ -200,18 +217,6 @@ def _shown(value: Any) -> str:
     text = value if isinstance(value, str) else _SHORT.repr(value)
     text = text.replace("\0", "\\0")
     return f"'{text[:60]}…'" if len(text) > 61 else f"'{text}'"
-
-
-def check_least(options: object, least: int, *names: str, section: str = "") -> None:
-    """Raise `ConfigError` for an option below `least`; None is left alone.
-
-    Options have the name they have in a `section` of a config, or else on the command line.
-    """
-    for name in names:
-        value = getattr(options, name)
-        if value is not None and value < least:
-            key = f"{section}.{name}" if section else f"--{name.replace('_', '-')}"
-            raise ConfigError(f"{key} must be at least {least}, not {value}")
 
 
 def union_members(kind: Any) -> tuple[Any, ...]:

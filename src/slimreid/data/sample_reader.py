@@ -178,11 +178,17 @@ def check_aligned(pixels: Mapping[str, Pixels], names: Mapping[str, str]) -> Non
     height, width = image.shape[:2]
     for name, other in others:
         H, W = other.shape[:2]
-        if abs(H * width - W * height) > max(height, width, H, W):
+        if not same_aspect((height, width), (H, W)):
             raise DataError(
                 f"{names[name]}: '{name}' is {W}×{H} but '{first}' is {width}×{height}; modalities of one "
                 f"sample must be aligned, crop or resize them to one shape"
             )
+
+
+def same_aspect(first: tuple[int, int], second: tuple[int, int]) -> bool:
+    """Whether two sizes have the same aspect, up to one pixel."""
+    (a, b), (c, d) = first, second
+    return abs(a * d - b * c) <= max(a, b, c, d)
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,10 +242,15 @@ class ImageBatch:
 
     def by_subset(self) -> Iterator[tuple[tuple[str, ...], Ints]]:
         """Each set of modalities that samples have, and the samples (n,) that have exactly these."""
-        kinds, which = np.unique(self.present, axis=0, return_inverse=True)
-        for number, mask in enumerate(kinds):
-            subset = tuple(name for name, there in zip(self.modalities, mask, strict=True) if there)
-            yield subset, np.flatnonzero(which.reshape(-1) == number)
+        return by_subset(self.modalities, self.present)
+
+
+def by_subset(modalities: Sequence[str], present: Bools) -> Iterator[tuple[tuple[str, ...], Ints]]:
+    """Each set of modalities that samples have, and those (n,) that have just these; `present` (B, M)."""
+    kinds, which = np.unique(present, axis=0, return_inverse=True)
+    for number, mask in enumerate(kinds):
+        subset = tuple(name for name, there in zip(modalities, mask, strict=True) if there)
+        yield subset, np.flatnonzero(which.reshape(-1) == number)
 
 
 def join_samples(

@@ -87,11 +87,6 @@ class IdentitySampler:
         """Batches of a whole epoch."""
         return self.steps
 
-    @property
-    def images_per_epoch(self) -> int:
-        """Σ over identities of ⌊max(n, K)/K⌋·K, before full batches are formed."""
-        return int(self.groups.sum()) * self.K
-
     def set_epoch(self, epoch: int, start: int = 0) -> None:
         """Choose the epoch, and the batch to start with when an epoch is resumed half-way."""
         if not 0 <= start <= self.steps:

@@ -71,6 +71,15 @@ def select_part(data: ModelData, part: Part) -> tuple[ModelData, NDArray[np.int6
     return replace(data, manifest=chosen), rows
 
 
+def side_rows(
+    samples: Sequence[Sample], part: Part, among: Iterable[int] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where the queries and the gallery of a part stand in `samples`; `among`: no other rows than these."""
+    rows = list(range(len(samples)) if among is None else among)
+    sides = [[i for i in rows if samples[i].split == split] for split in SPLITS_OF[part]]
+    return np.array(sides[0], np.int64), np.array(sides[-1], np.int64)
+
+
 def side_of(manifest: Manifest, rows: NDArray[np.int64]) -> Side:
     """The samples of a manifest at `rows` (n,) as a side of an evaluation."""
     samples = [manifest.samples[row] for row in rows.tolist()]

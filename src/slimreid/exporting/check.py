@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slimreid.data.sample_reader import by_subset
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.result import PairedDifference, RetrievalResult, paired_bootstrap
 from slimreid.evaluation.metrics.retrieval import evaluate_scores
@@ -100,12 +101,9 @@ class Check:
 
 def _groups(samples: CheckSamples) -> Iterator[tuple[Subset, NDArray[np.int64]]]:
     """Samples that have the same modalities, in chunks."""
-    names = np.array(list(samples.images))
-    patterns, number = np.unique(samples.present, axis=0, return_inverse=True)
-    for at, pattern in enumerate(patterns):
-        rows = np.flatnonzero(number.reshape(-1) == at)
+    for subset, rows in by_subset(tuple(samples.images), samples.present):
         for start in range(0, len(rows), _CHUNK):
-            yield tuple(names[pattern].tolist()), rows[start : start + _CHUNK]
+            yield subset, rows[start : start + _CHUNK]
 
 
 def search(loaded: TrainedModel, run: Runner, samples: CheckSamples, what: str) -> RetrievalResult | None:
@@ -134,13 +132,12 @@ def compare_results(
     """The figures of two searches of the same samples, by the original and by the exported model."""
     if first is None or second is None or samples.query is None or samples.gallery is None:
         return None
-    several = len(np.unique(first.query_ids[first.valid])) > 1
     return Accuracy(
         feature=BOTH,
         queries=len(samples.query),
         gallery=len(samples.gallery),
         map=(first.map, second.map),
         rank1=(float(first.cmc[0]), float(second.cmc[0])),
-        difference=paired_bootstrap(first, second) if several else None,
+        difference=paired_bootstrap(first, second) if first.identities > 1 else None,
         whole=samples.whole,
     )

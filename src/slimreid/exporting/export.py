@@ -163,7 +163,6 @@ class _Export:
     def _card(self, layers: tuple[str, ...]) -> ExportedCard:
         loaded, model = self.loaded, self.loaded.model
         proto = onnx.load(self.folder / self.graphs[loaded.modalities], load_external_data=False)
-        similarities = {kind: loaded.similarity(kind) for kind in model.sizes}
         names = [*self.graphs.values(), WEIGHTS_NAME]
         if loaded.adaptation is not None:
             names.append(write_adaptation(self.folder, loaded.adaptation))
@@ -173,8 +172,7 @@ class _Export:
             precision=self.precision,
             float_layers=layers,
             sizes=dict(model.sizes),
-            blocks={kind: each.blocks for kind, each in similarities.items()},
-            impostors={n: each.impostors for n, each in similarities.items() if each.impostors is not None},
+            similarities={kind: loaded.similarity(kind) for kind in model.sizes},
             stages=tuple(value.name for value in proto.graph.output if value.name not in model.sizes),
             camera_input=_takes_cameras(proto),
             graphs=self.graphs,

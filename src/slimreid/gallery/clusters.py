@@ -16,11 +16,11 @@ from slimreid.errors import DataError
 from slimreid.files import csv_text
 from slimreid.gallery.decisions.calibration import ANY, unsure_rate
 from slimreid.gallery.decisions.clustering import propose_identities
-from slimreid.gallery.embedder import presence
 from slimreid.gallery.errors import GalleryError
 from slimreid.gallery.identification import present_bound, read_calibration
 from slimreid.gallery.store.contract import Store
 from slimreid.gallery.store.rows import Filter, Row
+from slimreid.inference.similarity import presence
 
 PREFIX = "cluster-"
 _COLUMNS = ("row", "identity", "camera", "file")

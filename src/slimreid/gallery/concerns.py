@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from slimreid.gallery.decisions.quality import CLOSER_TO_OTHER, NEAR_DUPLICATE, Limits
-from slimreid.gallery.embedder import prepare, presence
+from slimreid.gallery.embedder import prepare
 from slimreid.gallery.store.contract import Store
 from slimreid.gallery.store.rows import Filter, Found, Row, in_parts
-from slimreid.inference.similarity import Prepared
+from slimreid.inference.similarity import Prepared, presence
 from slimreid.progress import progress
 
 _NEAREST = 16

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from slimreid.data.manifest import ImageRef
 from slimreid.gallery.errors import GalleryError, OtherModelError
 from slimreid.gallery.store.rows import Floats, ModelInfo
 from slimreid.inference.load import shipped_name
@@ -88,16 +87,8 @@ def embed_samples(
     return found.astype(np.float32, copy=False)
 
 
-def presence(
-    modalities: Sequence[str], samples: Sequence[Sequence[str] | dict[str, ImageRef]]
-) -> NDArray[np.bool_]:
-    """(n, M): which of the modalities each sample has."""
-    seen = [[name in sample for name in modalities] for sample in samples]
-    return np.array(seen, dtype=np.bool_).reshape(len(samples), len(modalities))
-
-
 def seen_in(modalities: Sequence[str], present: NDArray[np.bool_]) -> list[tuple[str, ...]]:
-    """Which modalities each sample has, from a mask (n, M); the other way round than `presence`."""
+    """Which modalities each sample has, from a mask (n, M); the other way round than `presence` gives it."""
     return [tuple(m for m, there in zip(modalities, row, strict=True) if there) for row in present]
 
 

@@ -15,12 +15,12 @@ from slimreid.gallery.decisions.identify import Candidate, Decision, identify
 from slimreid.gallery.decisions.rates import LEAST_IDENTITIES
 from slimreid.gallery.decisions.scale import Samples, site_similarity
 from slimreid.gallery.decisions.searches import Searches, join_searches
-from slimreid.gallery.embedder import Embedder, embed_samples, prepare, presence, seen_in
+from slimreid.gallery.embedder import Embedder, embed_samples, prepare, seen_in
 from slimreid.gallery.enrolment.sources import Source
 from slimreid.gallery.queries import Query
 from slimreid.gallery.store.contract import CALIBRATION, Store
 from slimreid.gallery.store.rows import Change, Filter, Row, in_parts
-from slimreid.inference.similarity import Prepared, Similarity
+from slimreid.inference.similarity import Prepared, Similarity, presence
 from slimreid.modalities import subset_name
 from slimreid.progress import progress
 
@@ -132,7 +132,7 @@ def samples_as_probes(store: Store, model: Embedder, source: Source) -> Probes:
     features = np.concatenate(parts)
     hashes = [content_hash(sample.images) for sample in samples]
     rows = {row.hash: row for row in store.rows(Filter(hashes=hashes))}
-    present = presence(info.modalities, [tuple(sample.images) for sample in samples])
+    present = presence(info.modalities, [sample.images for sample in samples])
     names = [sample.identity for sample in samples]
     own = [rows.get(digest) for digest in hashes]
     return Probes(prepare(info, features, present), features, present, names, own)

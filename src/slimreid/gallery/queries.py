@@ -14,10 +14,10 @@ from slimreid.data.manifest import ImageRef
 from slimreid.errors import DataError
 from slimreid.gallery.decisions.pooling import pool_shots
 from slimreid.gallery.decisions.quality import sample_quality
-from slimreid.gallery.embedder import Embedder, embed_samples, prepare, presence, seen_in
+from slimreid.gallery.embedder import Embedder, embed_samples, prepare, seen_in
 from slimreid.gallery.store.rows import Floats, ModelInfo
 from slimreid.inference.embed import as_samples
-from slimreid.inference.similarity import Prepared
+from slimreid.inference.similarity import Prepared, presence
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ def join_query(
     quality: Sequence[float] | None = None,
 ) -> Query:
     """Queries of samples {modality: image} with features (n, D); with `quality` (n,) they become one."""
-    present = presence(info.modalities, [list(sample) for sample in samples])
+    present = presence(info.modalities, samples)
     called, sources = list(names), tuple(names)
     if quality is not None and len(samples) > 1:
         one = pool_shots(info.similarity, features, present, quality)

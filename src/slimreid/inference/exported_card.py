@@ -11,8 +11,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load as safetensors_load
 from safetensors.numpy import save as safetensors_save
@@ -41,7 +39,6 @@ MOST_BYTES = 256 * 2**20
 
 ExportPrecision = Literal["float32", "int8"]
 Subset = tuple[str, ...]
-Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +54,8 @@ class ExportedCard:
     """With int8: linear layers that stayed float32, by the name of their weight."""
     sizes: Mapping[str, int]
     """Channels of each kind of feature, `both` last."""
-    blocks: Mapping[str, tuple[Subset, ...]]
-    """Per kind of feature, the modalities that each of its blocks is computed from; see `Similarity`."""
-    impostors: Mapping[str, Floats]
-    """Per kind of feature, how alike different training identities are; see `Similarity`."""
+    similarities: Mapping[str, Similarity]
+    """How features of each kind are compared."""
     stages: tuple[str, ...]
     """Outputs of a graph that tell the kept patches, one (B, M, K) per stage of token reduction."""
     camera_input: bool
@@ -89,10 +84,6 @@ class ExportedCard:
         precision = " ".join([name, *self.float_layers])
         return feature_fingerprint(self.model, self.fingerprint, precision, self.adaptation)
 
-    def similarity(self, feature: str) -> Similarity:
-        """How features of a kind are compared; `feature` is a key of `sizes`."""
-        return Similarity(self.modalities, self.blocks[feature], self.impostors.get(feature))
-
 
 def write_exported(
     folder: Path, card: ExportedCard, name: str = CARD_NAME, *, indent: int | None = 1
@@ -120,12 +111,7 @@ def write_exported(
         "graphs": [{"modalities": subset, "file": file} for subset, file in card.graphs.items()],
         "camera_input": card.camera_input,
         "features": {
-            kind: {
-                "size": size,
-                "blocks": card.blocks[kind],
-                "impostors": _as_lists(card.impostors.get(kind)),
-            }
-            for kind, size in card.sizes.items()
+            kind: {"size": size, **card.similarities[kind].to_plain()} for kind, size in card.sizes.items()
         },
         "stages": card.stages,
         "check": card.check,
@@ -194,15 +180,16 @@ def _card(path: Path, values: dict[str, Any]) -> ExportedCard:
     check_object(values, _KINDS)
     model = card_from_header(path, values)
     features: dict[str, Any] = values["features"]
-    tables = {kind: each["impostors"] for kind, each in features.items()}
     card = ExportedCard(
         model=model,
         fingerprint=values["fingerprint"],
         precision=values["precision"],
         float_layers=tuple(values["float_layers"]),
         sizes={kind: int(each["size"]) for kind, each in features.items()},
-        blocks={kind: tuple(map(tuple, each["blocks"])) for kind, each in features.items()},
-        impostors={n: np.array(x, np.float32) for n, x in tables.items() if x is not None},
+        similarities={
+            kind: Similarity.from_plain({**each, "modalities": model.modalities})
+            for kind, each in features.items()
+        },
         stages=tuple(values["stages"]),
         camera_input=values["camera_input"],
         graphs={tuple(each["modalities"]): str(each["file"]) for each in values["graphs"]},
@@ -217,8 +204,6 @@ def _card(path: Path, values: dict[str, Any]) -> ExportedCard:
     strange = [name for name in (*card.graphs.values(), *card.files) if Path(name).name != name]
     if strange:
         raise ValueError(f"'{strange[0]}' is not the name of a file in the folder")
-    for kind in card.sizes:
-        card.similarity(kind)
     return card
 
 
@@ -240,12 +225,3 @@ _KINDS: Kinds = {
     **dict.fromkeys(("features", "files", "check", "provenance"), dict),
 }
 """What every `model.json` must hold."""
-
-
-def _as_lists(table: Floats | None) -> Any:
-    """A table (S, S, 2) as JSON holds it: null where a pair of subsets shares no block."""
-    if table is None:
-        return None
-    values = table.astype(object)
-    values[np.isnan(table)] = None
-    return values.tolist()

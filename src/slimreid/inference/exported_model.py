@@ -57,7 +57,7 @@ class ExportedModel(LoadedModel):
     def similarity(self, feature: str = BOTH) -> Similarity:
         """How features of a kind are compared; raises `ConfigError` for one the model does not have."""
         check_kind(feature, tuple(self.sizes))
-        return self.exported.similarity(feature)
+        return self.exported.similarities[feature]
 
     def unadapted(self) -> ExportedModel:
         """The same model without an adaptation."""

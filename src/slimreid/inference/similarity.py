@@ -15,7 +15,7 @@ Without them the score is the plain cosine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -85,6 +85,27 @@ class Similarity:
         if not (np.isfinite(low) & (high > low)).all():
             raise DataError("impostors must be two rising numbers wherever subsets share a block")
 
+    def to_plain(self) -> dict[str, Any]:
+        """Ready for JSON, figures to the last bit; None where a pair of subsets shares no block."""
+        table = None
+        if self.impostors is not None:
+            table = self.impostors.astype(object)
+            table[np.isnan(self.impostors)] = None
+        return {
+            "modalities": list(self.modalities),
+            "blocks": [list(block) for block in self.blocks],
+            "impostors": None if table is None else table.tolist(),
+        }
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> Similarity:
+        """What `to_plain` gave; raises `KeyError`, `TypeError`, `ValueError` or `DataError` otherwise."""
+        modalities, table = tuple(values["modalities"]), values["impostors"]
+        if table is not None:
+            S = 2 ** len(modalities) - 1
+            table = np.array(table, dtype=np.float32).reshape(S, S, 2)
+        return cls(modalities, tuple(map(tuple, values["blocks"])), table)
+
     @cached_property
     def subsets(self) -> tuple[Subset, ...]:
         """All non-empty subsets of the modalities, small ones first; the last one is complete."""
@@ -114,7 +135,7 @@ class Similarity:
         if not mask.any(axis=1).all():
             raise DataError(f"sample {int((~mask.any(axis=1)).argmax())} has none of the modalities")
         powers = 2 ** np.arange(M)
-        bits = np.array([[m in subset for m in self.modalities] for subset in self.subsets])
+        bits = presence(self.modalities, self.subsets)
         table = np.zeros(2**M, dtype=np.int64)
         table[bits @ powers] = np.arange(len(bits))
         return table[mask @ powers]
@@ -182,6 +203,12 @@ class Similarity:
             DataError: For shapes that do not fit, or features with NaN.
         """
         return self.scores(self.prepare(query, query_present), self.prepare(gallery, gallery_present))
+
+
+def presence(modalities: Sequence[str], samples: Sequence[Container[str]]) -> Bools:
+    """(n, M): which of the modalities each of n samples has."""
+    seen = [[name in sample for name in modalities] for sample in samples]
+    return np.array(seen, dtype=np.bool_).reshape(len(samples), len(modalities))
 
 
 def _all_or_some(mask: Bools) -> slice | Ints:

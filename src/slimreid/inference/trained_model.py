@@ -148,18 +148,22 @@ def build_from_card(card: ModelCard) -> ReIDModel:
 
 def load_state(model: ReIDModel, state: Mapping[str, Tensor], where: Path | str) -> None:
     """Put weights into a model to the last key; raises `ModelError` naming the keys that do not fit."""
-    own = model.state_dict()
-    faults = [f"missing '{name}'" for name in own if name not in state]
-    faults += [f"no place for '{name}'" for name in state if name not in own]
-    faults += [
-        f"'{name}' is {tuple(state[name].shape)}, not {tuple(own[name].shape)}"
-        for name in own
-        if name in state and state[name].shape != own[name].shape
-    ]
-    if faults:
+    if faults := mismatches(model.state_dict(), state):
         more = f"\n  and {len(faults) - 10} more" if len(faults) > 10 else ""
         raise ModelError(f"{where}: the weights do not fit\n  " + "\n  ".join(faults[:10]) + more)
     model.load_state_dict(state)
+
+
+def mismatches(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
+    """Why weights do not fit a model's own: one line per key that is missing, strange or of another shape."""
+    faults = [f"missing '{name}'" for name in own if name not in given]
+    faults += [f"no place for '{name}'" for name in given if name not in own]
+    faults += [
+        f"'{name}' is {tuple(given[name].shape)}, not {tuple(tensor.shape)}"
+        for name, tensor in own.items()
+        if name in given and given[name].shape != tensor.shape
+    ]
+    return faults
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,14 @@ from slimreid.backbones.layers import quick_gelu
 from slimreid.errors import ConfigError
 from slimreid.modalities import all_subsets, subset_name
 
+_DROPOUT = 0.1
+"""Of attention weights while training."""
+
 
 class HDM(nn.Module):
     """Learned queries, one per subset of modalities, that attend to the tokens of that subset."""
 
-    def __init__(self, dim: int, modalities: Sequence[str], dropout: float = 0.1) -> None:
+    def __init__(self, dim: int, modalities: Sequence[str]) -> None:
         super().__init__()
         heads = max(1, dim // 64)
         if dim % heads:
@@ -30,7 +33,7 @@ class HDM(nn.Module):
         names = [subset_name(subset, modalities) for subset in self.subsets]
         self.queries = nn.Parameter(torch.randn(len(names), 1, dim) * dim**-0.5)
         self.attention = nn.ModuleDict(
-            {name: nn.MultiheadAttention(dim, heads, dropout, batch_first=True) for name in names}
+            {name: nn.MultiheadAttention(dim, heads, _DROPOUT, batch_first=True) for name in names}
         )
 
     def subset_presence(self, present: Tensor) -> Tensor:

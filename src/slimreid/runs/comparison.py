@@ -132,7 +132,7 @@ def compare_records(
     rows: list[Row] = []
     for label, group in groups.items():
         own = _over_seeds(group, feature)
-        enough = len(np.unique(own.query_ids[own.valid])) > 1
+        enough = own.identities > 1
         against = paired and enough and bool(rows)
         rows.append(
             Row(

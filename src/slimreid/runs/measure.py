@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slimreid.errors import ConfigError, DataError
+from slimreid.evaluation.metrics.result import RANKS
 from slimreid.evaluation.query_gallery import select_part
 from slimreid.evaluation.reports.evaluate import (
     FOLDER,
@@ -20,7 +21,7 @@ from slimreid.evaluation.reports.evaluate import (
     evaluation_folder,
     read_evaluation,
 )
-from slimreid.evaluation.reports.writing import RANKS, write_evaluation
+from slimreid.evaluation.reports.writing import write_evaluation
 from slimreid.inference.features.cache import evaluation_key
 from slimreid.inference.features.data import ModelData, open_data
 from slimreid.inference.features.extract import Extraction

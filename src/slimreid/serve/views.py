@@ -14,10 +14,10 @@ from slimreid.gallery.store import rows as stored
 from slimreid.gallery.store.contract import Store
 from slimreid.inference.embed import as_samples, make_batch
 from slimreid.inference.loaded_model import LoadedModel
-from slimreid.serve import schemas
 from slimreid.serve.decoding.messages import Decoded
 from slimreid.serve.errors import NotAvailableError
 from slimreid.serve.http.uploads import Upload
+from slimreid.serve.schemas import searching
 from slimreid.serve.schemas.calibration import Calibration, CalibrationPoint
 from slimreid.serve.schemas.rows import Filters, LogEntry, Row
 from slimreid.serve.schemas.searching import Match, PatchGrid, Sample
@@ -30,10 +30,10 @@ def show_row(row: stored.Row) -> Row:
     return Row(**vars(row), thumbnail=f"/v1/rows/{row.id}/thumbnail")
 
 
-def show_answer(answer: Answer) -> schemas.searching.Answer:
+def show_answer(answer: Answer) -> searching.Answer:
     """An answer to a search."""
     matches = [Match(rank=m.rank, score=m.score, row=show_row(m.row)) for m in answer.matches]
-    return schemas.searching.Answer(**{**vars(answer), "matches": matches})
+    return searching.Answer(**{**vars(answer), "matches": matches})
 
 
 def show_sample(upload: Upload, decoded: Decoded) -> Sample:

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -165,14 +167,8 @@ class ReducedTokens:
 
     def unpack(self, packing: Packing) -> ReducedTokens:
         """Spread the rows over (B, M, …), zero where a modality is absent."""
-        return replace(
-            self,
-            tokens=packing.unpack(self.tokens),
-            selections=tuple(_spread(selection, packing) for selection in self.selections),
-            weights=tuple(packing.unpack(weights) for weights in self.weights),
-            kept_share=None if self.kept_share is None else packing.unpack(self.kept_share),
-            size=None if self.size is None else packing.unpack(self.size),
-        )
+        unpacked: ReducedTokens = _unpacked(self, packing)
+        return unpacked
 
 
 def mean_by_size(tokens: Tensor, size: Tensor | None) -> Tensor:
@@ -183,12 +179,14 @@ def mean_by_size(tokens: Tensor, size: Tensor | None) -> Tensor:
     return (tokens * weights[..., None].to(tokens.dtype)).sum(dim=-2)
 
 
-def _spread(selection: Selection, packing: Packing) -> Selection:
-    return Selection(
-        index=packing.unpack(selection.index),
-        kept=packing.unpack(selection.kept),
-        decision=packing.unpack(selection.decision),
-        score=packing.unpack(selection.score),
-        leftover=None if selection.leftover is None else packing.unpack(selection.leftover),
-        scores={name: packing.unpack(value) for name, value in selection.scores.items()},
-    )
+def _unpacked(value: Any, packing: Packing) -> Any:
+    """The same with every tensor in it, which are rows, spread over (B, M, …)."""
+    if isinstance(value, Tensor):
+        return packing.unpack(value)
+    if isinstance(value, tuple):
+        return tuple(_unpacked(item, packing) for item in value)
+    if isinstance(value, Mapping):
+        return {name: _unpacked(item, packing) for name, item in value.items()}
+    if isinstance(value, (ReducedTokens, Selection)):
+        return replace(value, **{f.name: _unpacked(getattr(value, f.name), packing) for f in fields(value)})
+    return value

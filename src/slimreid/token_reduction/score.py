@@ -251,9 +251,9 @@ def min_max(values: Tensor) -> Tensor:
 class PatchScorer(nn.Module):
     """The learned score of a patch: sigmoid(Linear · GELU · Linear), (B, N, C) -> (B, N)."""
 
-    def __init__(self, dim: int, hidden: int | None = None) -> None:
+    def __init__(self, dim: int) -> None:
         super().__init__()
-        hidden = max(1, dim // 4) if hidden is None else hidden
+        hidden = max(1, dim // 4)
         self.mlp = nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, 1))
 
     def forward(self, patches: Tensor) -> Tensor:

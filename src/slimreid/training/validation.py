@@ -18,7 +18,7 @@ from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation import RetrievalResult, evaluate_retrieval
 from slimreid.evaluation.metrics.labels import Labels
 from slimreid.evaluation.metrics.ranking import has_matches
-from slimreid.evaluation.query_gallery import SPLITS_OF, Part, parts_of, retrieval_labels
+from slimreid.evaluation.query_gallery import SPLITS_OF, Part, parts_of, retrieval_labels, side_rows
 from slimreid.inference.trained_model import embed_batches
 from slimreid.models.reid_model import BOTH, ORIGINAL, ReIDModel
 from slimreid.training.distributed.processes import Processes, gather_rows
@@ -55,11 +55,7 @@ def check_parts(manifest: Manifest, select_on: str) -> tuple[Part, ...]:
     if select_on == "test" and "test" not in parts:
         raise ConfigError("train.select_on is 'test', but the manifest has no query and gallery rows")
     for part in parts:
-        rows = {
-            split: [i for i, sample in enumerate(manifest.samples) if sample.split == split]
-            for split in SPLITS_OF[part]
-        }
-        query, gallery = rows[SPLITS_OF[part][0]], rows[SPLITS_OF[part][-1]]
+        query, gallery = side_rows(manifest.samples, part)
         if not has_matches(retrieval_labels(manifest.samples, query, gallery, manifest.protocol)):
             raise DataError(
                 f"{manifest.root}: no query of '{part}' has a right answer under protocol "
@@ -132,9 +128,7 @@ class Evaluator:
         loader = self.loader(part)
         found = extract(model, loader, self.processes.device, self.config.train.precision, on_batch)
         samples = [loader.dataset.samples[i] for i in found.index.tolist()]
-        first, last = SPLITS_OF[part][0], SPLITS_OF[part][-1]
-        query = [i for i, s in enumerate(samples) if s.split == first]
-        gallery = [i for i, s in enumerate(samples) if s.split == last]
+        query, gallery = side_rows(samples, part)
         labels = retrieval_labels(samples, query, gallery, self.manifest.protocol)
         return evaluate_retrieval(found.features[query], found.features[gallery], labels)
 

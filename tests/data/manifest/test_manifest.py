@@ -1,3 +1,4 @@
+import json
 import os
 
 import pytest
@@ -10,6 +11,8 @@ from slimreid.data.manifest import (
     LabelEncoder,
     Manifest,
     Sample,
+    images_from_json,
+    images_to_json,
     parse_manifest,
     read_manifest,
     write_manifest,
@@ -100,6 +103,13 @@ def test_wrong_rows_are_numbered_and_the_others_kept(tmp_path, write_csv, row, m
     manifest, problems = parse_manifest(path)
     assert len(manifest.samples) == 1
     assert [p.row for p in problems] == [3]
+
+
+def test_images_of_a_sample_as_json():
+    images = {"rgb": ImageRef("a/b.png"), "tir": ImageRef("ü.png", (1, 2, 3, 4), (0.5, 2.0))}
+    assert images_from_json(images_to_json(images)) == images
+    earlier = {name: [image.path, image.box, image.window] for name, image in images.items()}
+    assert images_from_json(json.dumps(earlier)) == images
 
 
 def test_constant_columns(tmp_path, write_csv):

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from slimreid.data.synthetic import SynthOptions, generate, generate_world, render
+from slimreid.data.synthetic import SynthOptions, generate, make_world, render
 from slimreid.data.synthetic.generate import MODALITY_FOLDERS, SPLIT_FOLDERS
 from slimreid.data.synthetic.objects.identity import draw_identities, family_sizes
 from slimreid.data.synthetic.objects.looks import SPECTRA
@@ -318,7 +318,7 @@ def fingerprint(root: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("synthetic") / "world"
-    assert generate_world(out, SMALL, workers=2, progress=False) == 8 * 2 * 2
+    assert make_world(out, SMALL, workers=2) == 8 * 2 * 2
     return out
 
 
@@ -346,9 +346,9 @@ def test_files_have_the_right_size_and_kind(world):
 
 
 def test_bytes_do_not_depend_on_workers_and_follow_the_seed(world, tmp_path):
-    generate_world(tmp_path / "again", SMALL, workers=1, progress=False)
+    make_world(tmp_path / "again", SMALL, workers=1)
     assert fingerprint(tmp_path / "again") == fingerprint(world)
-    generate_world(tmp_path / "other", replace(SMALL, seed=6), workers=1, progress=False)
+    make_world(tmp_path / "other", replace(SMALL, seed=6), workers=1)
     one, other = fingerprint(world), fingerprint(tmp_path / "other")
     assert one.keys() == other.keys()
     assert not {p for p in one if p.endswith(".jpg") and one[p] == other[p]}
@@ -359,18 +359,18 @@ def test_an_occupied_folder_is_refused_and_left_alone(tmp_path):
     keep.parent.mkdir()
     keep.write_text("mine")
     with pytest.raises(DataError, match=r"out.*choose another folder"):
-        generate_world(keep.parent, SMALL)
+        make_world(keep.parent, SMALL)
     assert keep.read_text() == "mine"
     with pytest.raises(DataError, match=r"keep\.txt"):
-        generate_world(keep, SMALL)
+        make_world(keep, SMALL)
 
 
 def test_an_empty_folder_is_used_and_parents_are_made(tmp_path):
     out = tmp_path / "a" / "b"
     out.mkdir(parents=True)
     tiny = SynthOptions(identities=4, cameras=2, images_per_camera=1, size=(32, 16))
-    assert generate_world(out, tiny, workers=1) == 8
-    assert generate_world(tmp_path / "x" / "y", tiny, workers=1, progress=True) == 8
+    assert make_world(out, tiny, workers=1) == 8
+    assert make_world(tmp_path / "x" / "y", tiny, workers=1) == 8
     assert fingerprint(out) == fingerprint(tmp_path / "x" / "y")
 
 
@@ -382,7 +382,7 @@ def test_nothing_is_left_behind_when_it_breaks(tmp_path, monkeypatch, workers):
     monkeypatch.setattr(generate, "render_sample", broken)
     monkeypatch.setattr(generate, "worker_pool", ThreadPoolExecutor)  # threads see the patch too
     with pytest.raises(OSError, match="disk full"):
-        generate_world(tmp_path / "out", SMALL, workers=workers)
+        make_world(tmp_path / "out", SMALL, workers=workers)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -410,7 +410,7 @@ def test_options_out_of_range_are_refused_by_name(key, value):
 
 def test_workers_must_be_positive(tmp_path):
     with pytest.raises(ConfigError, match="workers"):
-        generate_world(tmp_path / "w", SMALL, workers=0)
+        make_world(tmp_path / "w", SMALL, workers=0)
 
 
 def test_default_size_follows_the_objects():

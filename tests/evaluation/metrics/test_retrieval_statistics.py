@@ -127,7 +127,9 @@ def test_statistics_refuse_what_they_cannot_do() -> None:
         bootstrap_map(result, samples=1)
     alone = retrieve(np.eye(2), np.eye(2), [0, 0], [0, 0], protocol="none")
     with pytest.raises(DataError, match="at least two"):
-        bootstrap_map(alone)
+        paired_bootstrap(alone, alone)
+    assert np.isnan([bootstrap_map(alone).low, bootstrap_map(alone).high]).all()
+    assert bootstrap_map(alone).value == alone.map
 
 
 @settings(max_examples=25, deadline=None)

@@ -23,7 +23,7 @@ from slimreid.evaluation.reports.evaluate import (
     evaluation_folder,
     read_evaluation,
 )
-from slimreid.evaluation.reports.feature_metrics import Search, prepare_rows
+from slimreid.evaluation.reports.feature_metrics import Search, feature_metrics, prepare_rows
 from slimreid.evaluation.reports.missing import missing_matrix
 from slimreid.evaluation.reports.writing import chance_text, write_evaluation
 from slimreid.inference.features import data as data_module
@@ -382,6 +382,22 @@ def test_a_manifest_is_read_once_and_similarities_are_computed_once(tmp_path, ma
     assert len(scored) == len(evaluation.features) * len(evaluation.query), "each query once per kind"
 
 
+def test_no_pair_of_subsets_is_scored_twice(loaded, monkeypatch):
+    sources = []
+    real = SimilarityScores.__init__
+    monkeypatch.setattr(
+        SimilarityScores,
+        "__init__",
+        lambda self, similarity, query, gallery: (
+            sources.append(query.values.tobytes() + gallery.values.tobytes())
+            or real(self, similarity, query, gallery)
+        ),
+    )
+    evaluate_model(loaded, None, EvaluationOptions(features="both", missing=True))
+    assert len(sources) > len(SUBSETS)
+    assert len(set(sources)) == len(sources)
+
+
 def test_a_mixed_gallery_is_not_sorted_by_what_was_seen(tmp_path):
     """Features that tell little of who, much of what was seen: the fault that cosines of fills had."""
     rng = np.random.default_rng(0)
@@ -405,13 +421,18 @@ def test_a_mixed_gallery_is_not_sorted_by_what_was_seen(tmp_path):
     plain = Similarity(NAMES, tuple((name,) for name in NAMES))
     table = fit_impostors(plain, [(f.branches["original"], who) for f in features.values()])
     search = Search(samples, np.arange(90), np.arange(90, R), "camera")
-    matrix = missing_matrix(features, "original", search, replace(plain, impostors=table), 0.1)
+
+    def measured(similarity: Similarity):
+        complete = feature_metrics(features[SUBSETS[-1]], "original", search, similarity).result
+        return missing_matrix(features, "original", search, similarity, complete)
+
+    matrix = measured(replace(plain, impostors=table))
     mixed = matrix.mixed
     assert mixed is not None
     assert len(mixed.maps) == 3
     assert mixed.map > 0.9 * mixed.uniform_map
     assert abs(mixed.equal_share - mixed.equal_chance) < 0.05
-    unscaled = missing_matrix(features, "original", search, plain, 0.1).mixed
+    unscaled = measured(plain).mixed
     assert unscaled is not None
     assert abs(unscaled.equal_share - unscaled.equal_chance) > 0.05, "the scale is needed"
     assert np.isfinite(matrix.thresholds[-1, -1])

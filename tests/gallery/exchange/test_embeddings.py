@@ -11,6 +11,7 @@ import pytest
 import slimreid
 from slimreid.bulk.embed import EmbedChoices
 from slimreid.cli.app import main
+from slimreid.data.manifest import images_from_json
 from slimreid.errors import ConfigError, DataError
 from slimreid.gallery.errors import GalleryError, OtherModelError
 from slimreid.gallery.exchange import transfer
@@ -18,7 +19,7 @@ from slimreid.gallery.gallery import Gallery
 from slimreid.gallery.store.contract import whole_rows
 from slimreid.gallery.store.milvus import bulk_import, collections, store, writing
 from slimreid.gallery.store.rows import Filter
-from slimreid.inference.embedding_sets.tables import images_from_text, parquet_files
+from slimreid.inference.embedding_sets.tables import parquet_files
 from support.bulk import read_rows, write_bulk_set
 from support.bulk_import import serve_bulk_import
 from support.galleries import row_fields
@@ -74,7 +75,7 @@ def test_every_row_with_a_feature_comes_once(work, place):
         fields, feature = by_hash[digest]
         assert feature == np.array(row["feature"], np.float32).tobytes()
         assert fields["modalities"] == tuple(row["spectra"])
-        assert fields["files"] == images_from_text(row["images"])
+        assert fields["files"] == images_from_json(row["images"])
         for name in ("identity", "camera", "time", "group"):
             assert fields[name] == row[name]
     again, same, after = import_folder(place, out)

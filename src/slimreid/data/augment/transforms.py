@@ -18,6 +18,7 @@ from torch import Tensor
 
 from slimreid.config import TransformConfig
 from slimreid.data.augment.degrade import (
+    BRIGHTNESS,
     cut_out,
     degrade,
     draw_frame,
@@ -80,7 +81,7 @@ def jitter_colour(image: Tensor, strength: float, rng: Rng) -> Tensor:
     """Change brightness, contrast and saturation of a (3, H, W) uint8 image by up to ±`strength`."""
     brightness, contrast, saturation = rng.uniform(1 - strength, 1 + strength, size=3).astype(np.float32)
     x = image.float() * float(brightness)
-    grey = (x * x.new_tensor([0.299, 0.587, 0.114])[:, None, None]).sum(0, keepdim=True)
+    grey = (x * x.new_tensor(BRIGHTNESS)[:, None, None]).sum(0, keepdim=True)
     x = (x - grey) * float(saturation) + grey  # saturation leaves the grey value as it is
     mean = grey.mean()
     return ((x - mean) * float(contrast) + mean).round_().clamp_(0, 255).to(torch.uint8)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from slimreid.data.images.decode import ImageInfo, image_info, read_images, several_message
 from slimreid.data.manifest import ImageRef, Manifest, Sample
 from slimreid.data.problems import Problem
+from slimreid.data.sample_reader import same_aspect
 from slimreid.data.workers import work_ahead
 from slimreid.errors import DataError, SlimReIDWarning
 from slimreid.progress import progress
@@ -108,10 +109,9 @@ def misaligned(manifest: Manifest, sizes: Mapping[ImageRef, Size]) -> Iterator[P
         known = {name: sizes[image] for name, image in sample.images.items() if image in sizes}
         if len(set(known.values())) < 2:
             continue
-        (first, (width, height)), *others = known.items()
+        first, *others = known
         text = ", ".join(f"{name} {w}×{h}" for name, (w, h) in known.items())
-        same_shape = all(abs(w * height - h * width) <= max(w, h, width, height) for _, (w, h) in others)
-        if same_shape:
+        if all(same_aspect(known[first], known[other]) for other in others):
             cure = "this works, but check that they show the same field of view"
             yield Problem("warning", sample.row, f"sizes differ: {text}", cure, "sizes")
         else:

@@ -29,6 +29,8 @@ from slimreid.data.manifest.rows import (
     Sample,
     Split,
     Window,
+    images_from_json,
+    images_to_json,
 )
 from slimreid.data.manifest.table import find_manifest, parse_manifest, read_manifest, write_manifest
 
@@ -47,6 +49,8 @@ __all__ = [
     "Split",
     "Window",
     "find_manifest",
+    "images_from_json",
+    "images_to_json",
     "parse_manifest",
     "read_manifest",
     "write_manifest",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ GROUP_COLUMN, TIME_COLUMN = "x_group", "x_time"
 
 
 REQUIRED = ("split", "identity", "camera")
-_PLAIN = (*REQUIRED, "scene", "protocol", "origin")
+PLAIN_COLUMNS = (*REQUIRED, "scene", "protocol", "origin")
 _PATH, _BOX, _WINDOW = "", "box", "window"
 
 
@@ -37,6 +38,20 @@ class ImageRef:
     path: str
     box: Box | None = None
     window: Window | None = None
+
+
+def images_to_json(images: Mapping[str, ImageRef]) -> str:
+    """The images of a sample as text: {modality: {path, box, window}}."""
+    return json.dumps({name: vars(image) for name, image in images.items()}, ensure_ascii=False)
+
+
+def images_from_json(text: str) -> dict[str, ImageRef]:
+    """What `images_to_json` wrote; galleries of earlier versions have [path, box, window]."""
+    found = {}
+    for name, values in json.loads(text).items():
+        path, box, window = values.values() if isinstance(values, dict) else values
+        found[name] = ImageRef(path, tuple(box) if box else None, tuple(window) if window else None)
+    return found
 
 
 @dataclass(frozen=True)
@@ -109,7 +124,7 @@ class Columns:
         wanted = declare(modalities) if modalities else None
         kinds: dict[str, dict[str, str]] = {_PATH: {}, _BOX: {}, _WINDOW: {}}
         for column in header:
-            if column in _PLAIN or column.startswith("x_"):
+            if column in PLAIN_COLUMNS or column.startswith("x_"):
                 continue
             base, _, kind = column.partition("_")
             name = find_modality(base) or (base if wanted and base in wanted else None)
@@ -179,7 +194,7 @@ def _check_paths(
 
 
 def _unknown_column(path: Path, column: str) -> str:
-    known = [*_PLAIN, *(f"{m}{s}" for m in MODALITIES for s in ("", "_box", "_window"))]
+    known = [*PLAIN_COLUMNS, *(f"{m}{s}" for m in MODALITIES for s in ("", "_box", "_window"))]
     near = nearest_names(column, known)
     hint = f"did you mean '{near[0]}'? Otherwise " if near else ""
     return (

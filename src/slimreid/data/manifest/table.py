@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from slimreid.data.manifest.rows import MANIFEST_NAME, PROTOCOLS, REQUIRED, Columns, Manifest, Sample
+from slimreid.data.manifest.rows import (
+    MANIFEST_NAME,
+    PROTOCOLS,
+    REQUIRED,
+    Columns,
+    Manifest,
+    Protocol,
+    Sample,
+)
 from slimreid.data.problems import Problem
 from slimreid.errors import DataError
 from slimreid.files import csv_text, open_regular, write_new
@@ -50,51 +58,71 @@ def parse_manifest(path: Path, modalities: Sequence[str] | None = None) -> tuple
     Raises `DataError` where the table as a whole cannot be read.
     """
     path = find_manifest(path)
-    header, rows = _read_table(path)
+    (_, header), *rows = csv_rows(path, MAX_BYTES)
     columns = Columns.from_header(path, header, modalities)
     samples: list[Sample] = []
     problems: list[Problem] = []
     for number, cells in rows:
-        if len(cells) != len(header):
-            message = f"{len(cells)} cells, but the header has {len(header)}"
-            problems.append(Problem("error", number, message, "add or remove commas, or quote the cell"))
-            continue
-        found = columns.sample(dict(zip(header, cells, strict=True)), number)
+        named = name_cells(header, cells, number)
+        found = named if isinstance(named, Problem) else columns.sample(named, number)
         if isinstance(found, Sample):
             samples.append(found)
         else:
             problems.append(found)
-    protocol = _constant(path, "protocol", header, rows) or "camera"
-    if protocol not in PROTOCOLS:
-        raise DataError(f"{path}: protocol '{protocol}' is not one of {', '.join(PROTOCOLS)}")
     manifest = Manifest(
         samples=tuple(samples),
         modalities=columns.modalities,
         root=path.parent,
-        protocol=protocol,
+        protocol=find_protocol(path, _constant(path, "protocol", header, rows)),
         origin=_constant(path, "origin", header, rows),
     )
     return manifest, problems
 
 
-def _read_table(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    with open_regular(path, MAX_BYTES) as file:
-        content = file.read()
-    try:
-        text = content.decode("utf-8-sig")  # spreadsheets like to add a byte-order mark
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text ({error.reason}); save it as 'CSV UTF-8'") from None
-    try:
-        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-        rows = [(number, row) for number, row in enumerate(reader, start=1) if any(c.strip() for c in row)]
-    except csv.Error as error:
-        raise DataError(f"{path}: not a CSV table ({error})") from None
-    if not rows:
+def csv_rows(path: Path, most_bytes: int) -> Iterator[tuple[int, list[str]]]:
+    """Number, as in a spreadsheet, and cells of the rows that are not empty; the first is the header.
+
+    Raises `DataError` for a file of more than `most_bytes`, or one that is no CSV table in UTF-8.
+    """
+    with (
+        open_regular(path, most_bytes) as file,
+        io.TextIOWrapper(file, "utf-8-sig", newline="") as text,  # spreadsheets like a byte-order mark
+    ):
+        reader = enumerate(csv.reader(text, strict=True), start=1)
+        rows = ((number, cells) for number, cells in reader if any(cell.strip() for cell in cells))
+        try:
+            number, header = next(rows, (0, []))
+            yield number, _checked_header(path, header)
+            yield from rows
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}: not UTF-8 text ({error.reason}); save it as 'CSV UTF-8'") from None
+        except csv.Error as error:
+            raise DataError(f"{path}: not a CSV table ({error})") from None
+
+
+def _checked_header(path: Path, cells: list[str]) -> list[str]:
+    header = [cell.strip() for cell in cells]
+    if not header:
         raise DataError(f"{path}: empty; the first row must be a header such as split,identity,camera,rgb")
-    header = [cell.strip() for cell in rows[0][1]]
     if len(header) == 1 and ";" in header[0]:
         raise DataError(f"{path}: columns are separated by ';'; use commas")
-    return header, rows[1:]
+    return header
+
+
+def name_cells(header: Sequence[str], cells: Sequence[str], number: int) -> dict[str, str] | Problem:
+    """The cells of a row by column, or what is wrong with it."""
+    if len(cells) != len(header):
+        message = f"{len(cells)} cells, but the header has {len(header)}"
+        return Problem("error", number, message, "add or remove commas, or quote the cell")
+    return dict(zip(header, cells, strict=True))
+
+
+def find_protocol(path: Path, word: str) -> Protocol:
+    """The protocol that a manifest names, `camera` where it names none; raises `DataError`."""
+    protocol = next((p for p in PROTOCOLS if p == (word or "camera")), None)
+    if protocol is None:
+        raise DataError(f"{path}: protocol '{word}' is not one of {', '.join(PROTOCOLS)}")
+    return protocol
 
 
 def _constant(path: Path, column: str, header: list[str], rows: list[tuple[int, list[str]]]) -> str:

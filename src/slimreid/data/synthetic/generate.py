@@ -19,7 +19,7 @@ from slimreid.data.workers import worker_pool
 from slimreid.errors import ConfigError
 from slimreid.files import new_folder
 from slimreid.modalities import NIR, RGB, TIR
-from slimreid.progress import progress as progress_bar
+from slimreid.progress import progress
 
 SPLIT_FOLDERS = {"train": "train_171", "test": "test"}
 MODALITY_FOLDERS = {RGB: "RGB", NIR: "NI", TIR: "TI"}
@@ -32,23 +32,25 @@ VAL_IDENTITIES = 0.1
 """Share of the training identities that is held out, unless another is given."""
 
 
-def generate_world(
-    out: Path, options: SynthOptions, workers: int | None = None, progress: bool | None = None
+def make_world(
+    out: Path, options: SynthOptions, val_identities: float = VAL_IDENTITIES, workers: int | None = None
 ) -> int:
-    """Write a world below `out` and return the number of samples.
+    """Generate a world below `out` with its manifest and return the number of samples.
 
-    `workers` processes share the work (default: one per core); `progress` shows a bar (default: on a
-    terminal). The folder appears under its name only when it is complete. Raises `DataError` when
-    `out` exists and is not empty.
+    `workers` processes share the work (default: one per core). The folder appears under its name only when
+    it is complete. Raises `ConfigError` for a share out of range and `DataError` when `out` exists and is not
+    empty.
     """
-    with new_folder(Path(out)) as folder:
-        return write_world(folder, options, workers, progress)
+    check_share(val_identities)
+    with new_folder(out) as folder:
+        count = _write_world(folder, options, workers)
+        manifest, _ = hold_out_val(import_layout(folder, "rgbnt201").manifest, val_identities)
+        write_manifest(replace(manifest, origin=f"synthetic {options.objects}"), folder / MANIFEST_NAME)
+    return count
 
 
-def write_world(
-    folder: Path, options: SynthOptions, workers: int | None = None, progress: bool | None = None
-) -> int:
-    """Write a world into an empty folder and return the number of samples; see `generate_world`."""
+def _write_world(folder: Path, options: SynthOptions, workers: int | None) -> int:
+    """Write a world into an empty folder and return the number of samples; see `make_world`."""
     if workers is not None and workers < 1:
         raise ConfigError(f"workers must be at least 1, not {workers}")
     identities = draw_identities(options)
@@ -60,13 +62,13 @@ def write_world(
     _describe(folder / DESCRIPTION, options, identities)
     workers = min(workers or os.cpu_count() or 1, len(tasks))
     if workers == 1:
-        for task in progress_bar(tasks, _WORK, show=progress):
+        for task in progress(tasks, _WORK):
             _write_samples(folder, options, *task)
     else:
         with worker_pool(workers) as pool:
             # Submitted before the bar starts its thread: no process is forked beside a running thread.
             futures = [pool.submit(_write_samples, folder, options, *task) for task in tasks]
-            for future in progress_bar(as_completed(futures), _WORK, len(tasks), progress):
+            for future in progress(as_completed(futures), _WORK, len(tasks)):
                 future.result()
     return len(tasks) * options.images_per_camera
 
@@ -87,22 +89,6 @@ def _describe(path: Path, options: SynthOptions, identities: list[Identity]) -> 
     members = [{"identity": i.number, "split": i.split, "family": i.family} for i in identities]
     text = json.dumps({"options": asdict(options), "identities": members}, indent=1)
     path.write_text(text + "\n", encoding="utf-8")
-
-
-def make_world(
-    out: Path, options: SynthOptions, val_identities: float = VAL_IDENTITIES, workers: int | None = None
-) -> int:
-    """Generate a world below `out` with its manifest and return the number of samples.
-
-    The folder appears when it is complete. Raises `ConfigError` for a share out of range and `DataError`
-    when `out` exists and is not empty.
-    """
-    check_share(val_identities)
-    with new_folder(out) as folder:
-        count = write_world(folder, options, workers)
-        manifest, _ = hold_out_val(import_layout(folder, "rgbnt201").manifest, val_identities)
-        write_manifest(replace(manifest, origin=f"synthetic {options.objects}"), folder / MANIFEST_NAME)
-    return count
 
 
 def is_world(folder: Path, options: SynthOptions) -> bool:

@@ -19,6 +19,8 @@ from slimreid.evaluation.metrics.roc import RocCurve
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+RANKS = (1, 5, 10, 20)
+"""Ranks of the CMC that tables show."""
 _DRAWS_AT_ONCE = 2**22
 
 
@@ -55,6 +57,11 @@ class QueryPrecisions:
     def valid(self) -> NDArray[np.bool_]:
         """(Q,): the queries that count, because they have a right answer left in the gallery."""
         return ~np.isnan(self.average_precision)
+
+    @property
+    def identities(self) -> int:
+        """How many identities valid queries show: an interval needs two of them."""
+        return len(np.unique(self.query_ids[self.valid]))
 
     @property
     def map(self) -> float:
@@ -142,7 +149,7 @@ class RetrievalResult(QueryPrecisions):
             raise DataError(f"rank {k} is not kept; evaluate with max_rank of at least {k}")
         return float(self.cmc[k - 1])
 
-    def to_dict(self, ranks: Sequence[int] = (1, 5, 10, 20)) -> dict[str, Any]:
+    def to_dict(self, ranks: Sequence[int] = RANKS) -> dict[str, Any]:
         """Everything a table needs, ready for JSON."""
         figures: dict[str, Any] = {
             "protocol": self.protocol,
@@ -203,10 +210,12 @@ class PairedDifference(Interval):
 def bootstrap_map(
     result: QueryPrecisions, *, samples: int = 2000, level: float = 0.95, seed: int = 0
 ) -> Interval:
-    """Percentile interval of the mAP over resampled identities.
+    """Percentile interval of the mAP over resampled identities; with NaN bounds where there is only one.
 
-    Raises `DataError` for fewer than two identities, `ConfigError` for an option out of range.
+    Raises `ConfigError` for an option out of range.
     """
+    if result.identities < 2:
+        return Interval(result.map, np.nan, np.nan, level, 0)
     means = _resampled_means(result, [result.average_precision], samples, level, seed)[0]
     low, high = _percentiles(means, level)
     return Interval(result.map, low, high, level, samples)

@@ -8,13 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import numpy as np
-
 from slimreid.data.manifest import Protocol
 from slimreid.errors import DataError
-from slimreid.evaluation.metrics.labels import Ints
 from slimreid.evaluation.metrics.rerank import KReciprocal
-from slimreid.evaluation.query_gallery import SPLITS_OF, Part, Side, select_part, side_of
+from slimreid.evaluation.query_gallery import SPLITS_OF, Part, Side, select_part, side_of, side_rows
 from slimreid.evaluation.reports.feature_metrics import FeatureMetrics, Search, feature_metrics
 from slimreid.evaluation.reports.missing import MissingMatrix, missing_matrix
 from slimreid.evaluation.reports.thresholds import Threshold, ThresholdRates, needed_subsets, threshold_rates
@@ -156,7 +153,10 @@ def evaluate_model(
     named = needed_subsets(thresholds, available) if thresholds else []
     found = extract_features(loaded, data, list(dict.fromkeys([*subsets, *named])), extraction)
     complete = found[available]
-    query, gallery = (_rows_of(data, complete, split) for split in (SPLITS_OF[part][0], SPLITS_OF[part][-1]))
+    query, gallery = side_rows(data.manifest.samples, part, complete.rows.tolist())
+    for split, side in ((SPLITS_OF[part][0], query), (SPLITS_OF[part][-1], gallery)):
+        if not len(side):
+            raise DataError(f"{data.path}: no readable image is left of split '{split}'")
     search = Search(data.manifest.samples, query, gallery, protocol)
     similarities = {kind: loaded.similarity(kind) for kind in kinds}
     try:
@@ -166,9 +166,8 @@ def evaluate_model(
         }
     except DataError as error:
         raise DataError(f"{data.path}: {error}") from None
-    chance = scores[kinds[0]].result.chance_map
     matrices = {
-        kind: missing_matrix(found, kind, search, similarity, chance, extraction.show_progress)
+        kind: missing_matrix(found, kind, search, similarity, scores[kind].result, extraction.show_progress)
         for kind, similarity in (similarities.items() if options.missing else ())
     }
     return Evaluation(
@@ -263,14 +262,6 @@ def _from_dict(values: Mapping[str, Any]) -> Evaluation:
         adaptation=str(values.get("adaptation", "")),
         rerank=KReciprocal(**values["rerank"]) if values.get("rerank") else None,
     )
-
-
-def _rows_of(data: ModelData, features: Features, split: str) -> Ints:
-    """Rows of a split that have features."""
-    rows = [i for i in features.rows.tolist() if data.manifest.samples[i].split == split]
-    if not rows:
-        raise DataError(f"{data.path}: no readable image is left of split '{split}'")
-    return np.array(rows, dtype=np.int64)
 
 
 def _notes(

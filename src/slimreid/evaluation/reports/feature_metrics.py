@@ -109,14 +109,12 @@ def feature_metrics(
     labels = search.labels()
     pairs = PairMeasure(labels)
     result = evaluate_scores(SimilarityScores(similarity, query, gallery), labels, roc=True, measures=[pairs])
-    several = len(np.unique(result.query_ids[result.valid])) > 1
-    nan = float("nan")
     reranked = None
     if rerank is not None:
         reranked = evaluate_scores(RerankedScores(query.values, gallery.values, rerank), labels)
     return FeatureMetrics(
         result=result,
-        interval=bootstrap_map(result) if several else Interval(result.map, nan, nan, 0.95, 0),
+        interval=bootstrap_map(result),
         camera_pairs=pairs.result(),
         reranked=reranked,
     )

@@ -109,12 +109,13 @@ def missing_matrix(
     kind: str,
     search: Search,
     similarity: Similarity,
-    chance: float,
+    complete: RetrievalResult,
     show_progress: bool | None = None,
 ) -> MissingMatrix:
     """Evaluate one kind of feature for every pair of subsets, and for a mix of them.
 
-    A sample without any modality of a subset is left out of it, on either side.
+    `complete` is the result with all modalities on both sides, the last pair. A sample without any modality
+    of a subset is left out of it, on either side.
     """
     subsets = tuple(features)
     S = len(subsets)
@@ -126,7 +127,8 @@ def missing_matrix(
     ]
     pairs = [(a, b) for a in range(S) for b in range(S)]
     for a, b in progress(pairs, f"missing modalities ({kind})", show=show_progress):
-        result = _cell(search, similarity, *sides[0][a], *sides[1][b])
+        is_complete = a == b == S - 1
+        result = complete if is_complete else _cell(search, similarity, *sides[0][a], *sides[1][b])
         if result is None:
             continue
         cells["chances"][a, b], valid[a, b] = result.chance_map, result.valid_queries
@@ -137,7 +139,7 @@ def missing_matrix(
             point = result.roc.operating_points([THRESHOLD_RATE])[0]
             cells["true_rates"][a, b] = point.true_match_rate
             cells["thresholds"][a, b] = np.nan if point.threshold is None else point.threshold
-    matrix = MissingMatrix(subsets=subsets, valid_queries=valid, chance=chance, **cells)
+    matrix = MissingMatrix(subsets=subsets, valid_queries=valid, chance=complete.chance_map, **cells)
     return replace(matrix, mixed=mixed_gallery(features, kind, search, similarity, matrix))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from slimreid.evaluation.metrics.result import Interval, RetrievalResult
+from slimreid.evaluation.metrics.result import RANKS, Interval, RetrievalResult
 from slimreid.evaluation.reports.evaluate import JSON_NAME, Evaluation
 from slimreid.evaluation.reports.formatting import NOTHING, escaped, markdown_table, points, points_range
 from slimreid.evaluation.reports.missing import Floats, MissingMatrix, MixedGallery
@@ -22,7 +22,6 @@ from slimreid.modalities import subset_name
 
 CSV_NAME = "evaluation.csv"
 MARKDOWN_NAME = "evaluation.md"
-RANKS = (1, 5, 10, 20)
 FIGURES = ("feature", "mAP", "95 %", "mINP", *(f"R-{k}" for k in RANKS))
 """Columns of the table of retrieval."""
 

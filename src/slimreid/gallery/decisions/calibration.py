@@ -27,7 +27,7 @@ from slimreid.gallery.decisions.rates import (
     threshold_estimate,
 )
 from slimreid.gallery.decisions.searches import Searches
-from slimreid.inference.similarity import Floats, Similarity
+from slimreid.inference.similarity import Similarity
 from slimreid.json_files import check_object, parse_json
 
 RATES = (0.01, 0.003, 0.001)
@@ -144,11 +144,12 @@ class Calibration:
 
     def to_json(self) -> str:
         """As text that `from_json` reads."""
+        similarity = self.similarity.to_plain()
         values = {
             "bound": asdict(self.bound),
-            "modalities": self.similarity.modalities,
-            "blocks": self.similarity.blocks,
-            "scale": _without_nan(self.similarity.impostors),
+            "modalities": similarity["modalities"],
+            "blocks": similarity["blocks"],
+            "scale": similarity["impostors"],
             "points": [asdict(point) for point in self.points],
         }
         return json.dumps(values, indent=1)
@@ -161,12 +162,7 @@ class Calibration:
                 parse_json(text), {"bound": dict, "modalities": list, "blocks": list, "points": list}
             )
             bound = check_object(values["bound"], {"fingerprint": str, "identities": int, "rows": int})
-            scale = values.get("scale")
-            similarity = Similarity(
-                tuple(values["modalities"]),
-                tuple(tuple(block) for block in values["blocks"]),
-                None if scale is None else np.array(scale, dtype=np.float32),
-            )
+            similarity = Similarity.from_plain(values | {"impostors": values.get("scale")})
             return cls(Bound(**bound), similarity, tuple(_read_point(point) for point in values["points"]))
         except (ValueError, TypeError, DataError) as error:
             raise DataError(f"the calibration cannot be read ({error}); calibrate again") from None
@@ -224,15 +220,6 @@ def _point(name: str, rate: float, searches: Searches, held_out: Searches | None
         checked = len(others)
         achieved = rate_estimate(false_positive(others, threshold.value), others.identity, seed)
     return Point(name, rate, count, identities, threshold, fnir, len(mated), achieved, checked)
-
-
-def _without_nan(table: Floats | None) -> Any:
-    """Nested lists, ready for JSON: NaN becomes None."""
-    if table is None:
-        return None
-    values = table.astype(object)
-    values[np.isnan(table)] = None
-    return values.tolist()
 
 
 def _read_point(values: Any) -> Point:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from slimreid.errors import DataError
 from slimreid.gallery.decisions.searches import Bools, Ints
 from slimreid.gallery.decisions.searches import Floats as Doubles
-from slimreid.inference.similarity import Floats, Similarity
+from slimreid.inference.similarity import Floats, Similarity, presence
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ def pool_shots(
     mean *= similarity.holds[subset][..., None]
     flat = mean.reshape(T, D)
     norm = np.linalg.norm(flat, axis=1, keepdims=True)
-    seen = np.array([[m in names for m in similarity.modalities] for names in similarity.subsets])
+    seen = presence(similarity.modalities, similarity.subsets)
     return Pooled(
         (flat / np.where(norm > 0, norm, 1)).astype(np.float32), seen[subset], numbers.astype(np.int64)
     )
@@ -93,7 +93,7 @@ def _weights(quality: Doubles, member: Ints, tracklets: int) -> Doubles:
 def _largest_known(similarity: Similarity, total: Doubles, member: Ints, shot_subset: Ints) -> Ints:
     """Number of the subset (T,) that a tracklet counts as seen in; of equally large ones the better seen."""
     subsets, T = similarity.subsets, len(total)
-    has = np.array([[m in names for m in similarity.modalities] for names in subsets])
+    has = presence(similarity.modalities, subsets)
     union = np.zeros((T, has.shape[1]), dtype=np.bool_)
     np.logical_or.at(union, member, has[shot_subset])
     worth = np.full((T, len(subsets)), -1.0)

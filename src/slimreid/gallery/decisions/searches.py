@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from slimreid.errors import DataError
 
@@ -62,42 +62,3 @@ def join_searches(parts: Sequence[Searches]) -> Searches:
         raise DataError("there are no searches to join")
     names = ("identity", "other", "own", "subset")
     return Searches(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
-
-
-def search_outcomes(
-    scores: ArrayLike,
-    query_ids: ArrayLike,
-    row_ids: ArrayLike,
-    subset: ArrayLike,
-    ignore: ArrayLike | None = None,
-) -> Searches:
-    """What queries found in a gallery: best score of the own identity, and of all others.
-
-    Args:
-        scores: (Q, G) as `Similarity.scores` gives them; NaN where a pair shares no modality.
-        query_ids: (Q,) identities of the queries.
-        row_ids: (G,) identities of the rows.
-        subset: (Q,) names of the queries' subsets of the modalities.
-        ignore: (Q, G) bool, pairs that do not count: the query itself, rows of its own tracklet or camera.
-
-    Raises:
-        DataError: For shapes that do not fit.
-    """
-    values = np.asarray(scores, dtype=np.float64)
-    queries, rows = np.asarray(query_ids), np.asarray(row_ids)
-    if values.shape != (len(queries), len(rows)):
-        raise DataError(f"scores must be ({len(queries)}, {len(rows)}), not {values.shape}")
-    valid = ~np.isnan(values)
-    if ignore is not None:
-        left_out = np.asarray(ignore, dtype=np.bool_)
-        if left_out.shape != values.shape:
-            raise DataError(f"ignore must be {values.shape}, not {left_out.shape}")
-        valid &= ~left_out
-    same = queries[:, None] == rows[None, :]
-    return Searches(queries, _best(values, valid & ~same), _best(values, valid & same), np.asarray(subset))
-
-
-def _best(values: Floats, counted: Bools) -> Floats:
-    """Highest counted value of each row (Q,); NaN where none counts."""
-    highest = np.where(counted, values, -np.inf).max(axis=1, initial=-np.inf)
-    return np.where(counted.any(axis=1), highest, np.nan)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from slimreid.data.images.decode import read_images
 from slimreid.data.images.hashing import content_hash
 from slimreid.errors import DataError
 from slimreid.gallery.concerns import Concern, find_concerns
 from slimreid.gallery.decisions.quality import Quality, sample_quality
 from slimreid.gallery.embedder import Embedder, embed_samples
-from slimreid.gallery.enrolment.images import make_thumbnail, read_pixels
+from slimreid.gallery.enrolment.images import make_thumbnail
 from slimreid.gallery.enrolment.sources import Source, SourceSample
 from slimreid.gallery.store.contract import Store
 from slimreid.gallery.store.rows import Change, Filter, NewRow, in_parts
@@ -96,7 +98,7 @@ def _read(
             done.known.append(f"{sample.name}: is row {row.id} already ({row.identity or 'no identity'})")
             continue
         try:
-            pixels = read_pixels(sample.images)
+            pixels = read_images(sample.images, Path())
         except DataError as error:
             _broken(error, done, skip_broken)
             continue

@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from pathlib import Path
 
 from PIL import Image
 
-from slimreid.data.images.decode import Pixels, read_image
-from slimreid.data.manifest import ImageRef, Window
+from slimreid.data.images.decode import Pixels
 
 THUMBNAIL = 96
 """Pixels, height of a thumbnail."""
 _QUALITY = 80
-
-
-def read_pixels(
-    images: Mapping[str, ImageRef], windows: Mapping[str, Window] | None = None
-) -> dict[str, Pixels]:
-    """The images of a sample in full size; raises `DataError` naming the file."""
-    return {
-        name: read_image(Path(ref.path), ref.box, ref.window or (windows or {}).get(name))
-        for name, ref in images.items()
-    }
 
 
 def make_thumbnail(pixels: Mapping[str, Pixels]) -> bytes:

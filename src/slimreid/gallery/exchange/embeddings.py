@@ -11,13 +11,13 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from slimreid.data.manifest import images_from_json
 from slimreid.errors import DataError
 from slimreid.gallery.store.rows import ModelInfo, NewRow
 from slimreid.inference.embedding_sets.card import SET_CARD_NAME, SetCard, read_card
 from slimreid.inference.embedding_sets.tables import (
     ROWS_FOLDER,
     feature_matrix,
-    images_from_text,
     parquet_files,
     read_blocks,
 )
@@ -97,6 +97,6 @@ def _rows(batch: pa.RecordBatch) -> list[NewRow]:
     lines = batch.select([*_LABELS, "images", "spectra"]).to_pylist()
     found = []
     for line, feature in zip(lines, feature_matrix(batch["feature"]), strict=True):
-        images, names = images_from_text(line.pop("images")), tuple(line.pop("spectra"))
+        images, names = images_from_json(line.pop("images")), tuple(line.pop("spectra"))
         found.append(NewRow(feature, names, files={name: images[name] for name in names}, **line))
     return found

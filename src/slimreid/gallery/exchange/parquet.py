@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from slimreid.data.manifest import images_from_json, images_to_json
 from slimreid.errors import DataError
 from slimreid.files import atomic_write, refuse_existing
 from slimreid.gallery.errors import GalleryError
 from slimreid.gallery.exchange.embeddings import EmbeddedRows
 from slimreid.gallery.exchange.transfer import Transferred, check_same_model, take_in
 from slimreid.gallery.store.contract import CALIBRATION, Store, whole_rows
-from slimreid.gallery.store.rows import Filter, ModelInfo, NewRow, files_from_json, files_to_json
+from slimreid.gallery.store.rows import Filter, ModelInfo, NewRow
 from slimreid.inference.embedding_sets.tables import feature_matrix
 from slimreid.progress import progress
 
@@ -72,7 +73,7 @@ def _columns(chunk: Sequence[tuple[int, NewRow]]) -> dict[str, Any]:
     return {
         **{name: [getattr(row, name) for row in rows] for name in _FIELDS},
         "id": numbers,
-        "files": [files_to_json(row.files) for row in rows],
+        "files": [images_to_json(row.files) for row in rows],
         "feature": pa.FixedSizeListArray.from_arrays(flat, features.shape[1]),
     }
 
@@ -129,7 +130,7 @@ def _rows(batch: pa.RecordBatch) -> list[NewRow]:
         batch.select(_FIELDS).to_pylist(), feature_matrix(batch["feature"]), strict=True
     ):
         line |= {name: tuple(line[name]) for name in ("modalities", "reasons")}
-        rows.append(NewRow(**{**line, "files": files_from_json(line["files"]), "feature": feature}))
+        rows.append(NewRow(**{**line, "files": images_from_json(line["files"]), "feature": feature}))
     return rows
 
 

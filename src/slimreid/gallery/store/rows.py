@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from slimreid.data.manifest import ImageRef
+from slimreid.data.manifest import ImageRef, images_from_json, images_to_json
 from slimreid.gallery.errors import GalleryError
 from slimreid.inference.similarity import Similarity
 
@@ -136,15 +136,12 @@ class ModelInfo:
 
     def to_json(self) -> str:
         """As text, figures to the last bit."""
-        table = self.similarity.impostors
         values = {
             "fingerprint": self.fingerprint,
             "feature": self.feature,
             "dimension": self.dimension,
             "path": self.path,
-            "modalities": self.similarity.modalities,
-            "blocks": self.similarity.blocks,
-            "impostors": None if table is None else [None if x != x else x for x in table.ravel().tolist()],
+            **self.similarity.to_plain(),
         }
         return json.dumps(values, ensure_ascii=False)
 
@@ -152,12 +149,7 @@ class ModelInfo:
     def from_json(cls, text: str) -> ModelInfo:
         """What `to_json` wrote; raises `ValueError`, `KeyError` or `DataError` for anything else."""
         values = json.loads(text)
-        modalities = tuple(values["modalities"])
-        impostors = None
-        if values["impostors"] is not None:
-            S = 2 ** len(modalities) - 1
-            impostors = np.array(values["impostors"], dtype=np.float32).reshape(S, S, 2)
-        similarity = Similarity(modalities, tuple(map(tuple, values["blocks"])), impostors)
+        similarity = Similarity.from_plain(values)
         return cls(values["fingerprint"], values["feature"], values["dimension"], similarity, values["path"])
 
 
@@ -236,7 +228,7 @@ def to_columns(number: int, row: NewRow) -> dict[str, Any]:
         "modalities": "+".join(row.modalities),
         "camera": row.camera,
         "time": row.time,
-        "files": files_to_json(row.files),
+        "files": images_to_json(row.files),
         "hash": row.hash,
         "quality": row.quality,
         "reasons": json.dumps(list(row.reasons)),
@@ -254,7 +246,7 @@ def to_row(line: Sequence[Any]) -> Row:
         split_modalities(modalities),
         camera,
         None if time != time else time,
-        files_from_json(files),
+        images_from_json(files),
         digest,
         None if quality != quality else quality,
         tuple(json.loads(reasons)),
@@ -278,20 +270,6 @@ def split_modalities(text: str) -> tuple[str, ...]:
 def in_parts(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
     """Items `size` at a time."""
     return [items[start : start + size] for start in range(0, len(items), size)]
-
-
-def files_to_json(files: Mapping[str, ImageRef]) -> str:
-    """Image files as text: {modality: [path, box, window]}."""
-    plain = {name: [ref.path, ref.box, ref.window] for name, ref in files.items()}
-    return json.dumps(plain, ensure_ascii=False)
-
-
-def files_from_json(text: str) -> dict[str, ImageRef]:
-    """What `files_to_json` wrote."""
-    return {
-        name: ImageRef(path, tuple(box) if box else None, tuple(window) if window else None)
-        for name, (path, box, window) in json.loads(text).items()
-    }
 
 
 def without_words(value: Any, words: set[str]) -> Any:

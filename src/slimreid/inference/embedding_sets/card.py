@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from slimreid import __version__
 from slimreid.data.manifest import Protocol
@@ -92,24 +90,13 @@ def check_same_work(folder: Path, before: SetCard, now: SetCard) -> None:
 
 
 def _values(card: SetCard) -> dict[str, Any]:
-    plain = asdict(replace(card, similarity=None))  # type: ignore[arg-type]
-    table = card.similarity.impostors
-    plain["similarity"] = {
-        "modalities": card.similarity.modalities,
-        "blocks": card.similarity.blocks,
-        "impostors": None if table is None else [None if x != x else x for x in table.ravel().tolist()],
-    }
-    found: dict[str, Any] = json.loads(json.dumps({"format": FORMAT, "slimreid": __version__, **plain}))
+    plain = {"format": FORMAT, "slimreid": __version__, **asdict(card)}
+    found: dict[str, Any] = json.loads(json.dumps(plain | {"similarity": card.similarity.to_plain()}))
     return found
 
 
 def _card(values: Mapping[str, Any]) -> SetCard:
-    given = values["similarity"]
-    modalities, table = tuple(given["modalities"]), given["impostors"]
-    if table is not None:
-        S = 2 ** len(modalities) - 1
-        table = np.array(table, dtype=np.float32).reshape(S, S, 2)
-    similarity = Similarity(modalities, tuple(map(tuple, given["blocks"])), table)
+    similarity = Similarity.from_plain(values["similarity"])
     plain = {name: values[name] for name in SetCard.__dataclass_fields__}
     return SetCard(**{**plain, "modalities": tuple(plain["modalities"]), "similarity": similarity})
 

@@ -16,7 +16,7 @@ from slimreid import __version__
 from slimreid.errors import ConfigError, DataError
 from slimreid.files import refuse_existing, write_new
 from slimreid.inference.model_card import checksum
-from slimreid.inference.similarity import Floats, Similarity
+from slimreid.inference.similarity import Floats, Similarity, presence
 
 FORMAT = 3
 SUFFIX = ".safetensors"
@@ -64,9 +64,7 @@ class Embeddings:
     @property
     def present(self) -> NDArray[np.bool_]:
         """(R, M): which of the model's modalities each sample was seen in."""
-        names = self.similarity.modalities
-        seen = [[name in paths for name in names] for paths in self.paths]
-        return np.array(seen, dtype=np.bool_).reshape(-1, len(names))
+        return presence(self.similarity.modalities, self.paths)
 
     def compare(self, gallery: Embeddings) -> NDArray[np.float32]:
         """Similarities (R, G) to those of a gallery; NaN where two samples share no modality.
@@ -145,11 +143,7 @@ def read_embeddings(path: Path | str) -> Embeddings:
             raise DataError("damaged: it does not match its checksum; make it again")
         values: dict[str, Any] = {name: tuple(header[name]) for name in (*_COLUMNS, "modalities")}
         values |= {name: header[name] for name in ("feature", "fingerprint", "root", "origin")}
-        similarity = Similarity(
-            tuple(header["similarity"]["modalities"]),
-            tuple(map(tuple, header["similarity"]["blocks"])),
-            arrays.get(_IMPOSTORS),
-        )
+        similarity = Similarity.from_plain({**header["similarity"], _IMPOSTORS: arrays.get(_IMPOSTORS)})
         return Embeddings(features=arrays[_FEATURES], similarity=similarity, **values)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path}: its header is damaged ({error!r}); make it again") from None

@@ -21,24 +21,21 @@ Rows of images have the columns up to `images`.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from slimreid.data.manifest import ImageRef
 from slimreid.errors import DataError
 from slimreid.files import atomic_write, naming
 
 Status = Literal["ok", "unreadable", "no image", "not finite"]
 """What became of a row: embedded; a file is missing or broken; it has nothing that was asked for; NaN."""
-STATUSES: tuple[Status, ...] = get_args(Status)
 
 ROWS_FOLDER = "rows"
 """Folder of the Parquet files within a folder of embeddings."""
@@ -83,21 +80,6 @@ def join_columns(rows: pa.Table, found: Embedded) -> pa.Table:
     columns = [rows.column(name) for name in IMAGE_ROWS.names]
     columns += [found.spectra, found.hash, feature, found.status, found.error]
     return pa.table(columns, schema=embedding_rows(D))
-
-
-def images_text(images: Mapping[str, ImageRef]) -> str:
-    """Where the images of a row are, as JSON."""
-    plain = {name: {"path": i.path, "box": i.box, "window": i.window} for name, i in images.items()}
-    return json.dumps(plain, ensure_ascii=False)
-
-
-def images_from_text(text: str) -> dict[str, ImageRef]:
-    """What `images_text` wrote."""
-    found: dict[str, dict[str, Any]] = json.loads(text)
-    return {
-        name: ImageRef(i["path"], tuple(i["box"]) if i["box"] else None, tuple(i["window"] or ()) or None)
-        for name, i in found.items()
-    }
 
 
 def write_table(path: Path, table: pa.Table) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Literal
 
 from slimreid.config import Config
 from slimreid.data.manifest import MANIFEST_NAME, LabelEncoder, Manifest, find_manifest, read_manifest
+from slimreid.data.manifest.rows import PLAIN_COLUMNS
+from slimreid.data.manifest.table import MAX_BYTES, csv_rows
 from slimreid.errors import ConfigError, DataError
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.modalities import find_modality
@@ -48,7 +49,7 @@ def open_data(loaded: LoadedModel, path: Path | str | None = None) -> ModelData:
         if not Path(path).exists():
             raise DataError(f"{path}: the data of the run is not there any more; name it with --data")
     file = find_manifest(Path(path))
-    own = bool(trained_on) and _same_file(file, Path(trained_on))
+    own = bool(trained_on) and is_manifest_of(Path(trained_on), file)
     manifest, unknown = read_known(loaded.modalities, file)
     return ModelData(manifest, file, dataset_name(file), own, unknown)
 
@@ -148,15 +149,13 @@ def some(names: Sequence[str]) -> str:
 def _path_columns(file: Path) -> list[str]:
     """Names of the modalities in a manifest's header; whatever else is wrong with it, reading it will say."""
     try:
-        with file.open(encoding="utf-8-sig", newline="") as table:
-            header = next(csv.reader(table), [])
-    except (OSError, UnicodeDecodeError, csv.Error):
+        _, names = next(csv_rows(file, MAX_BYTES))
+    except DataError:
         return []
-    plain = ("split", "identity", "camera", "scene", "protocol", "origin")
-    names = [cell.strip() for cell in header]
-    return [find_modality(n) or n for n in names if n and n not in plain and "_" not in n]
+    return [find_modality(n) or n for n in names if n and n not in PLAIN_COLUMNS and "_" not in n]
 
 
-def _same_file(first: Path, second: Path) -> bool:
-    second = second / MANIFEST_NAME if second.is_dir() else second
-    return second.exists() and first.resolve() == second.resolve()
+def is_manifest_of(place: Path, file: Path) -> bool:
+    """Whether a place, or the manifest in that folder, is a file."""
+    place = place / MANIFEST_NAME if place.is_dir() else place
+    return place.exists() and place.samefile(file)

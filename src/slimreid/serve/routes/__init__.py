@@ -1,1 +1,1 @@
-"""The routes under `/v1`; `slimreid.serve.schemas` lists them all."""
+"""The routes under `/v1`."""

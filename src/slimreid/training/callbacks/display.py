@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from slimreid.evaluation.reports.formatting import points
 from slimreid.progress import errors
 from slimreid.training.callbacks.base import Callback, EpochReport, Plan, StepReport
 from slimreid.training.step import ACCURACY
@@ -22,11 +23,6 @@ def duration(seconds: float) -> str:
     """Seconds as h:mm:ss."""
     whole = int(max(0, round(seconds)))
     return f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"
-
-
-def percent(share: float) -> str:
-    """A share in [0, 1] in points of 100."""
-    return f"{100 * share:.1f}"
 
 
 class Progress(Callback):
@@ -84,7 +80,7 @@ class PlainDisplay(Progress):
     def epoch(self, report: EpochReport) -> None:
         """The line of the epoch."""
         figures = "".join(f"  {part}: {_figures(found)}" for part, found in report.figures.items())
-        best = f"  best mAP {percent(report.best.map)} (epoch {report.best.epoch})" if report.best else ""
+        best = f"  best mAP {points(report.best.map)} (epoch {report.best.epoch})" if report.best else ""
         self._print(
             f"epoch {report.epoch}/{self.plan.epochs}  {_losses(report.losses)}  lr {_rate(report.rates)}"
             f"  {report.images_per_second:.1f} images/s  {duration(self.seconds_left)} left{figures}{best}"
@@ -116,7 +112,7 @@ class LiveDisplay(PlainDisplay):
             "epoch": f"{report.epoch} of {self.plan.epochs}",
             "step": f"{report.in_epoch} of {self.plan.updates}",
             **losses,
-            "training accuracy": f"{percent(report.losses.get(ACCURACY, 0.0))} %",
+            "training accuracy": f"{points(report.losses.get(ACCURACY, 0.0))} %",
             "learning rate": _rate(report.rates),
             "images/s": f"{self.speed:.1f}",
             "time left": duration(self.seconds_left),
@@ -132,7 +128,7 @@ class LiveDisplay(PlainDisplay):
         super().epoch(report)
         if report.best:
             self._rows["best so far"] = (
-                f"{percent(report.best.map)} mAP on {report.best.split}, epoch {report.best.epoch}"
+                f"{points(report.best.map)} mAP on {report.best.split}, epoch {report.best.epoch}"
             )
 
     def close(self) -> None:
@@ -168,7 +164,7 @@ class TrainingBar(Callback):
     def epoch(self, report: EpochReport) -> None:
         """Say how good the model is by now."""
         if report.best:
-            told = f"training {self._name}, best mAP on {report.best.split} {percent(report.best.map)}"
+            told = f"training {self._name}, best mAP on {report.best.split} {points(report.best.map)}"
             self._bar.update(self._task, description=told)
 
     def close(self) -> None:
@@ -183,7 +179,7 @@ def make_display(console: Console) -> Callback:
 
 def _losses(losses: dict[str, float]) -> str:
     parts = [f"{name} {value:.4f}" for name, value in losses.items() if name != ACCURACY]
-    return "  ".join([*parts, f"accuracy {percent(losses.get(ACCURACY, 0.0))}"])
+    return "  ".join([*parts, f"accuracy {points(losses.get(ACCURACY, 0.0))}"])
 
 
 def _rate(rates: dict[str, float]) -> str:
@@ -193,4 +189,4 @@ def _rate(rates: dict[str, float]) -> str:
 
 
 def _figures(found: dict[str, float]) -> str:
-    return " ".join(f"{name} {percent(value)}" for name, value in found.items())
+    return " ".join(f"{name} {points(value)}" for name, value in found.items())

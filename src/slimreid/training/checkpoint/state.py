@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from slimreid.errors import TrainingError
-from slimreid.json_files import Kinds, check_object, parse_json
+from slimreid.json_files import Kinds, check_object, json_digest, parse_json
 from slimreid.runs.starts import Surroundings
 
 STATE_NAME = "state.json"
@@ -92,14 +92,8 @@ class Checkpoint:
 def state_text(state: RunState) -> str:
     """The content of a state file."""
     values = json.loads(json.dumps({"format": FORMAT, **asdict(state)}))
-    values["checksum"] = _checksum(values)
+    values["checksum"] = json_digest(values)
     return json.dumps(values, indent=1, ensure_ascii=False) + "\n"
-
-
-def _checksum(values: Mapping[str, Any]) -> str:
-    """SHA-256 over everything but itself."""
-    rest = {name: value for name, value in values.items() if name != "checksum"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def read_state(folder: Path) -> RunState:
@@ -127,7 +121,7 @@ def _state(values: dict[str, Any]) -> RunState:
     for name, kind in (("best", Best), ("metrics", FileMark), ("surroundings", Surroundings)):
         if values[name] is not None and set(values[name]) != set(kind.__dataclass_fields__):
             raise ValueError(f"'{name}' has other keys")
-    if _checksum(values) != values["checksum"]:
+    if json_digest(values) != values["checksum"]:
         raise ValueError("its checksum is wrong")
     best, rest = values["best"], {n: v for n, v in values.items() if n not in ("format", "checksum")}
     rest["best"] = Best(**best) if best else None

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slimreid.errors import DataError
-from slimreid.evaluation.metrics.result import PairedDifference, paired_bootstrap
+from slimreid.evaluation.metrics.result import RANKS, PairedDifference, paired_bootstrap
 from slimreid.evaluation.reports.formatting import interval_points, points, signed_interval, signed_points
-from slimreid.evaluation.reports.writing import RANKS
 from slimreid.inference.model_card import CHOSEN_ON_TEST
 from slimreid.visual.html.parts import Cell, Plot, Section, Table, plot, section
 from slimreid.visual.html.run import ReportRun

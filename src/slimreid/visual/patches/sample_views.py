@@ -21,7 +21,7 @@ from slimreid.errors import ConfigError, DataError, ModelError, SlimReIDWarning
 from slimreid.evaluation.metrics.ranking import PositiveIndex
 from slimreid.evaluation.metrics.retrieval import evaluate_scores
 from slimreid.evaluation.metrics.scores import SimilarityScores
-from slimreid.evaluation.query_gallery import SPLITS_OF, Part, retrieval_labels
+from slimreid.evaluation.query_gallery import SPLITS_OF, Part, retrieval_labels, side_rows
 from slimreid.evaluation.reports.evaluate import evaluation_folder
 from slimreid.evaluation.reports.feature_metrics import prepare_rows
 from slimreid.inference.features.data import ModelData, camera_numbers, eval_config
@@ -153,13 +153,13 @@ def rank_sample(
     chosen = replace(data, manifest=data.manifest.with_samples(samples))
     folder = evaluation_folder(loaded.path, data, part)
     features = extract_features(loaded, chosen, options=Extraction(cache=folder))[chosen.manifest.modalities]
-    gallery = [row for row in features.rows.tolist() if samples[row].split == SPLITS_OF[part][-1]]
+    _, gallery = side_rows(samples, part, features.rows.tolist())
     similarity = loaded.similarity(kind)
     present = np.array([[name in seen.images and name not in seen.without for name in loaded.modalities]])
     source = SimilarityScores(
         similarity,
         similarity.prepare(join_branches(seen.branches, kind), present),
-        prepare_rows(features, kind, similarity, np.array(gallery, dtype=np.int64)),
+        prepare_rows(features, kind, similarity, gallery),
     )
     rows = [next(i for i, s in enumerate(samples) if s is seen.sample)]
     labels = retrieval_labels(samples, rows, gallery, data.manifest.protocol)

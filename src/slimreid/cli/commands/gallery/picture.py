@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from slimreid.data.images.decode import read_images
 from slimreid.data.manifest import ImageRef, Manifest, Sample
 from slimreid.errors import DataError
 from slimreid.files import atomic_write
 from slimreid.gallery.answers import Answer
 from slimreid.gallery.clusters import Proposal
-from slimreid.gallery.enrolment.images import read_pixels, split_thumbnail
+from slimreid.gallery.enrolment.images import split_thumbnail
 from slimreid.gallery.gallery import Gallery
 from slimreid.gallery.queries import Query
 from slimreid.gallery.store.rows import Row
@@ -69,8 +70,8 @@ def _row_pictures(gallery: Gallery, loaded: LoadedModel, row: Row, patches: bool
 def _pictures(loaded: LoadedModel, images: Mapping[str, Any], patches: bool) -> Pictures:
     if patches:
         return _kept_patches(loaded, images)
-    windows = loaded.config.data.windows
-    return {name: Image.fromarray(pixels) for name, pixels in read_pixels(images, windows).items()}
+    found = read_images(images, Path(), loaded.config.data.windows)
+    return {name: Image.fromarray(pixels) for name, pixels in found.items()}
 
 
 def _kept_patches(loaded: LoadedModel, images: Mapping[str, ImageRef]) -> Pictures:

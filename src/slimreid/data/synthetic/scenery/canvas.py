@@ -120,13 +120,11 @@ def tube(
     return Region(slice(y0, y1), slice(x0, x1), cover, t, v, -u)
 
 
-def ellipse(
-    canvas: Array, centre: Point, radius_x: float, radius_y: float, turn: float = 0.0
-) -> Region | None:
+def ellipse(canvas: Array, centre: Point, radius_x: float, radius_y: float) -> Region | None:
     """Region of an upright ellipse."""
     (x, y), steps = centre, np.linspace(-1, 1, 17)
     radii = radius_x * np.sqrt(1 - steps**2)
-    return tube(canvas, (x, y - radius_y), (x, y + radius_y), radii.tolist(), turn, round_ends=False)
+    return tube(canvas, (x, y - radius_y), (x, y + radius_y), radii.tolist(), round_ends=False)
 
 
 def polygon(

@@ -40,9 +40,9 @@ MATERIALS: dict[str, tuple[float, ...]] = {
 
 
 @lru_cache(maxsize=8)
-def smooth_noise(smoothness: float, seed: int = 0) -> Array:
+def smooth_noise(smoothness: float) -> Array:
     """A tile (512, 512) of noise of unit variance without a seam, smooth over `smoothness` pixels."""
-    noise = np.random.default_rng([9, seed]).standard_normal((_TILE, _TILE))
+    noise = np.random.default_rng([9, 0]).standard_normal((_TILE, _TILE))
     smooth = ndimage.gaussian_filter(noise, smoothness, mode="wrap")
     tile: Array = (smooth / smooth.std()).astype(np.float32)
     tile.flags.writeable = False

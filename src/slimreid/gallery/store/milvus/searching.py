@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from slimreid.gallery.store.milvus.collections import MOST, Collections, text_key
-from slimreid.gallery.store.rows import Floats, Found
-from slimreid.inference.similarity import Prepared, Similarity
+from slimreid.gallery.store.rows import Floats, Found, split_modalities
+from slimreid.inference.similarity import Prepared, Similarity, presence
 
 TIMES, MORE = 4, 50
 """Rows asked for: so many times the number wanted and so many more."""
@@ -38,8 +38,8 @@ def search(
     limit = min(TIMES * k + MORE, MOST)
     found: list[dict[int, tuple[str, str]]] = [{} for _ in range(len(query))]
     for text in combinations:
-        seen = text.split("+")
-        subset = similarity.subset_numbers([[m in seen for m in similarity.modalities]], 1)[0]
+        present = presence(similarity.modalities, [split_modalities(text)])
+        subset = similarity.subset_numbers(present, 1)[0]
         members = np.flatnonzero(similarity.shares[query.subset, subset])
         if not len(members):
             continue
@@ -79,7 +79,7 @@ def _ranked(
     ids = np.array(sorted(row for row in rows if row in vectors), dtype=np.int64)
     if not len(ids):
         return Found(ids, np.zeros(0, dtype=np.float32), ())
-    present = [[m in rows[i][1].split("+") for m in similarity.modalities] for i in ids.tolist()]
+    present = presence(similarity.modalities, [split_modalities(rows[i][1]) for i in ids.tolist()])
     gallery = similarity.prepare(np.stack([vectors[i] for i in ids.tolist()]), present)
     scores = similarity.scores(query[np.array([number])], gallery)[0]
     order = [i for i in np.lexsort((ids, -scores)).tolist() if np.isfinite(scores[i])][:k]

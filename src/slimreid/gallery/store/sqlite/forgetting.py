@@ -10,6 +10,7 @@ import json
 import sqlite3
 import time
 
+from slimreid.data.manifest import images_from_json
 from slimreid.gallery.errors import GalleryBusyError
 from slimreid.gallery.store.rows import Change, without_words
 from slimreid.gallery.store.sqlite.changes import new_revision, write_entry
@@ -46,7 +47,7 @@ def _words(connection: sqlite3.Connection) -> set[str]:
     found: set[str] = set()
     sql = "SELECT identity, sample_group, hash, files FROM rows WHERE id IN (SELECT row FROM gone)"
     for identity, group, digest, files in connection.execute(sql):
-        found |= {identity, group, digest, *(path for path, _, _ in json.loads(files).values())}
+        found |= {identity, group, digest, *(image.path for image in images_from_json(files).values())}
     sql = "SELECT identity, sample_group FROM touched WHERE row IN (SELECT row FROM gone)"
     found |= {text for line in connection.execute(sql) for text in line}
     return found - {""}
