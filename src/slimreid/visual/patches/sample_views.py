@@ -87,7 +87,7 @@ def open_sample(loaded: LoadedModel, data: ModelData, name: str, missing: str | 
     left = tuple(m for m in loaded.modalities if m in sample.images and m not in without)
     if not left:
         raise ConfigError(
-            f"--missing {missing}: nothing is left of '{name}', which has {', '.join(sample.images)}"
+            f"--without {missing}: nothing is left of '{name}', which has {', '.join(sample.images)}"
         )
     config = eval_config(loaded, data, workers=0)
     one = data.manifest.with_samples([sample])
