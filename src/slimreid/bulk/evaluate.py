@@ -222,9 +222,9 @@ def _features(
     files: Sequence[Path], split: Split, similarity: Similarity, rows: int
 ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
     """Features (n, D) and presence (n, M) of the rows of a split, in the order of the files."""
-    for batch in read_blocks(files, ["split", "status", "spectra", "feature"], rows):
+    for batch in read_blocks(files, ["split", "status", "modalities", "feature"], rows):
         good = batch.filter(pc.and_(pc.equal(batch["split"], split), pc.equal(batch["status"], "ok")))
         if len(good):
-            spectra = good["spectra"].to_pylist()
-            present = np.array([[name in seen for name in similarity.modalities] for seen in spectra])
+            seen = good["modalities"].to_pylist()
+            present = np.array([[name in names for name in similarity.modalities] for names in seen])
             yield feature_matrix(good["feature"]), present

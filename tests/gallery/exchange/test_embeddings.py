@@ -73,7 +73,7 @@ def test_every_row_with_a_feature_comes_once(work, place):
     for digest, row in expected.items():
         fields, feature = by_hash[digest]
         assert feature == np.array(row["feature"], np.float32).tobytes()
-        assert fields["modalities"] == tuple(row["spectra"])
+        assert fields["modalities"] == tuple(row["modalities"])
         assert fields["files"] == images_from_text(row["images"])
         for name in ("identity", "camera", "time", "group"):
             assert fields[name] == row[name]
