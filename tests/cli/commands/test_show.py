@@ -180,7 +180,7 @@ def test_the_rank_list_is_that_of_the_evaluation(run, monkeypatch):
     (found,) = shown
     assert [item.score for item in found.items] == pytest.approx(result.top_score[5].tolist(), abs=2e-3)
     assert [item.is_match for item in found.items] == result.top_is_match[5].tolist()
-    assert f"AP {100 * result.average_precision[5]:.1f} · 2 right answers" in found.title
+    assert f"AP {100 * result.average_precision[5]:.1f} · 2 correct matches" in found.title
     query = join_branches(seen.branches, "slimmed")
     assert np.allclose(query[0], features.get("slimmed", np.array(rows["query"]))[5], atol=1e-5)
     assert len(samples) == 24

@@ -168,7 +168,7 @@ def rank_sample(
     if matches:
         result = evaluate_scores(source, labels, top_k=0)
         title += f" · AP {100 * result.map:.1f}"
-    title += f" · {matches} right answer{'s' if matches != 1 else ''}"
+    title += f" · {matches} correct match{'es' if matches != 1 else ''}"
     windows = eval_config(loaded, data).data.windows
     found = rank_list(
         FirstItems.from_scores(source, labels, 0, length),
