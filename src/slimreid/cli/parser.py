@@ -21,7 +21,7 @@ from slimreid.config.values import parse_value, union_members
 from slimreid.errors import ConfigError, did_you_mean
 
 PROGRAM = "slimreid"
-ABOUT = "Multi-spectral re-identification (rgb, nir, tir) with token reduction."
+ABOUT = "Multi-modal re-identification (rgb, nir, tir) with token reduction."
 HELP = ("-h", "--help", "--help-all")
 _NEGATIVE = re.compile(r"-[0-9.][0-9.e+-]*")
 
