@@ -92,7 +92,7 @@ def evaluate_embeddings(
 
     The figures are those of the features in memory, compared in the order of the ids. All queries are held,
     and scores of about `memory_megabytes`; the gallery is read once for each so many queries.
-    Raises `DataError` where there are no queries, no gallery or no right answers.
+    Raises `DataError` where there are no queries, no gallery or no correct matches.
     """
     card, files = read_card(folder), parquet_files(folder / ROWS_FOLDER)
     protocol = protocol or card.protocol
