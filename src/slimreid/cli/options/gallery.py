@@ -56,7 +56,7 @@ class RowOptions(GalleryOptions):
     identity: list[str] = field(default_factory=list)
     """Only rows of these identities; '' = rows without identity."""
     id: list[int] = field(default_factory=list)
-    """Only these rows."""
+    """Only rows with these numbers."""
     group: list[str] = field(default_factory=list)
     """Only rows of these tracklets."""
     camera: list[str] = field(default_factory=list)
@@ -138,7 +138,7 @@ class GallerySearchOptions(QueryOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class IdentifyOptions(QueryOptions):
-    """Say who images show: a name, not sure, or unknown."""
+    """Identify the people or vehicles in images: a name, unsure, or unknown."""
 
     rate: float = 0.01
     """Accepted false positive identification rate (FPIR): 0.01, 0.003 or 0.001."""
