@@ -72,7 +72,7 @@ def write_folder(folder: Path, rows: int) -> None:
             "group": [""] * len(numbers),
             "time": numbers.astype(np.float64),
             "images": [_images(n) for n in numbers],
-            "spectra": [list(NAMES)] * len(numbers),
+            "modalities": [list(NAMES)] * len(numbers),
             "hash": ["" if bad else f"{n:064x}" for n, bad in zip(numbers, broken, strict=True)],
             "feature": pa.FixedSizeListArray.from_arrays(flat, type=vector, mask=pa.array(broken)),
             "status": ["unreadable" if bad else "ok" for bad in broken],

@@ -1,14 +1,14 @@
-"""Speed when spectra are missing: what is absent must cost nothing.
+"""Speed when modalities are missing: what is absent must cost nothing.
 
     python benchmarks/missing.py                          # ViT-B/16, 256×128, batch 8
     python benchmarks/missing.py --backbone nano --size 128 64 --batch 32
     python benchmarks/missing.py --reduction in_backbone --repeats 15 --out missing.json
 
-One process, float32, `missing: skip`, three spectra. Cases: all three present; two of three; one of three; a
-batch in which samples have different subsets (every non-empty one in turn); and, for comparison, one of three
-with `missing: zeros`, which computes the absent ones from zero images. Repetitions are interleaved and ratios
-are medians of the ratios within a repetition. Goal: with one of three present at least 2.5 times the samples
-per second of three.
+One process, float32, `missing: skip`, three modalities. Cases: all three present; two of three; one of three;
+a batch in which samples have different subsets (every non-empty one in turn); and, for comparison, one of
+three with `missing: zeros`, which computes the absent ones from zero images. Repetitions are interleaved and
+ratios are medians of the ratios within a repetition. Goal: with one of three present at least 2.5 times the
+samples per second of three.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ALL, ONE, TWO, MIXED, ZEROS = (
 
 
 def presence(batch: int) -> dict[str, Tensor]:
-    """Which of the spectra each sample has, per case: (B, 3) bool."""
+    """Which of the modalities each sample has, per case: (B, 3) bool."""
     order = list(all_subsets(MODALITIES))
     mixed = torch.tensor([[m in order[i % len(order)] for m in MODALITIES] for i in range(batch)])
     return {
@@ -64,7 +64,7 @@ def build(backbone: str, size: tuple[int, int], reduction: str, missing: str) ->
 def measure(
     skip: ReIDModel, zeros: ReIDModel, size: tuple[int, int], batch: int, repeats: int
 ) -> dict[str, dict[str, float]]:
-    """Per case samples per second, spectra per sample, and how many times as fast as all three."""
+    """Per case samples per second, modalities per sample, and how many times as fast as all three."""
     images = {name: torch.randn(batch, 3, *size) for name in MODALITIES}
     present = presence(batch)
 
@@ -92,7 +92,7 @@ def show(found: Mapping[str, Mapping[str, float]], title: str) -> None:
         (name, f"{f['spectra']:.2f}", f"{f['samples_per_second']:.2f}", f"{f['ratio']:.2f} ×")
         for name, f in found.items()
     ]
-    console.print(table(["present", "spectra per sample", "samples/s", "against all three"], rows, title))
+    console.print(table(["present", "modalities per sample", "samples/s", "against all three"], rows, title))
     ratio = found[ONE]["ratio"]
     reached = "reached" if ratio >= GOAL else "missed"
     console.print(f"one of three against three: {ratio:.2f} ×, goal {GOAL} ×: {reached}")

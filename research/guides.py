@@ -1,6 +1,6 @@
 """How the choice of patches changes when a guide is absent.
 
-    python research/guides.py RUN [--data MANIFEST] [--part test] [--limit 128] [--out FILE.json]
+    python research/guides.py RUN [--data MANIFEST] [--split test] [--limit 128] [--out FILE.json]
 
 For every modality: the share of the patches kept with all spectra that is kept too when only a subset of the
 others is there to guide (points of 100; chance is the share kept). Samples that have all spectra are shown to
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("run", type=Path, help="folder of a run, or a model file")
     parser.add_argument("--data", type=Path, default=None, help="another manifest than the run's own")
-    parser.add_argument("--part", choices=("val", "test"), default="test")
+    parser.add_argument("--split", choices=("val", "test"), default="test")
     parser.add_argument("--limit", type=int, default=128, help="at most so many samples, evenly spread")
     parser.add_argument("--stage", type=int, default=-1, help="stage in the backbone, from 0")
     parser.add_argument("--out", type=Path, default=None, help="also write the shares, 0 to 1, as JSON")

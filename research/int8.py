@@ -83,7 +83,7 @@ def measure(loaded: TrainedModel, manifest: Path, max_loss: float) -> dict[str, 
     with tempfile.TemporaryDirectory() as folder:
         for precision in PRECISIONS:
             out = Path(folder) / precision
-            card = export(loaded, out, precision=precision, calibrate=manifest, max_loss=max_loss, force=True)
+            card = export(loaded, out, precision=precision, data=manifest, max_loss=max_loss, force=True)
             ways[precision] = figures(load(out), manifest) | {
                 "checked_on": card.check["source"],
                 "cosine": card.check["cosine"],

@@ -1,6 +1,6 @@
 """How well each source of a score finds the object, without any training for it.
 
-    python research/score_terms.py RUN [--part test] [--limit 128] [--out FILE.json]
+    python research/score_terms.py RUN [--split test] [--limit 128] [--out FILE.json]
 
 For a trained run on data with true masks (the synthetic world): the area under the ROC curve, within each
 image, of patches that are at least half object against the others, by each score term of reduction after the
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("run", type=Path)
-    parser.add_argument("--part", choices=("val", "test"), default="test")
+    parser.add_argument("--split", choices=("val", "test"), default="test")
     parser.add_argument("--limit", type=int, default=128, help="at most so many samples, evenly spread")
     parser.add_argument("--keep", type=float, default=0.5, help="share of patches that is kept")
     parser.add_argument("--out", type=Path, default=None, help="also write the figures, 0 to 1, as JSON")

@@ -118,7 +118,7 @@ def pack(loaded: TrainedModel, out: Path, data: Path, dataset: str, max_loss: fl
         folder = Path(temporary)
         rounded = rounded_model(loaded, dataset, folder / "run")
         for precision in ("float32", "int8"):
-            card = export(rounded, folder / precision, precision=precision, calibrate=data, max_loss=max_loss)
+            card = export(rounded, folder / precision, precision=precision, data=data, max_loss=max_loss)
             facts[precision] = {"float_layers": list(card.float_layers), "check": dict(card.check)}
         compact(folder / "float32", folder / "int8", folder / "both")
         for precision, name in PRECISIONS.items():

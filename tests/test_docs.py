@@ -44,7 +44,7 @@ FASTER = {
     "train": f"{TINY_BATCH} --train.epochs 2 --optim.warmup_epochs 1 --train.select_on last",
     "evaluate": "--workers 0",
     "compare": "--batch 2 --repeats 1",
-    "profile": "--batch 1 --repeats 1",
+    "profile": "--batch-sizes 1 --repeats 1",
 }
 """What is added to a command so that it takes a second; of an option given twice the last counts."""
 

@@ -1,4 +1,4 @@
-"""SlimReID: multi-spectral re-identification with token reduction."""
+"""SlimReID: multi-modal re-identification with token reduction."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -42,7 +42,7 @@ def test_every_row_is_there_with_its_columns(bulk):
     assert rows[2]["identity"] == "id0"
     assert rows[2]["time"] == 1767323040.0
     assert json.loads(rows[2]["images"]).keys() == {"nir", "tir"}
-    assert rows[2]["spectra"] == ["nir", "tir"], "rgb of the first sample is missing"
+    assert rows[2]["modalities"] == ["nir", "tir"], "rgb of the first sample is missing"
     broken = rows[7]
     assert broken["feature"] is None
     assert "nowhere" in broken["error"]
@@ -120,7 +120,7 @@ def test_command_line(bulk, tmp_path, capsys):
     assert main([*words, "--split", "query", "--modalities", "rn", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["rows"] == 48
-    assert {tuple(row["spectra"]) for row in read_rows(tmp_path / "out").values()} <= {
+    assert {tuple(row["modalities"]) for row in read_rows(tmp_path / "out").values()} <= {
         ("rgb", "nir"),
         ("rgb",),
         ("nir",),

@@ -1,4 +1,4 @@
-"""Evaluation in blocks: the figures of the features in memory, ties and missing spectra included."""
+"""Evaluation in blocks: the figures of the features in memory, ties and missing modalities included."""
 
 import json
 import shutil
@@ -55,7 +55,7 @@ def in_memory(folder, protocol):
     similarity = read_card(folder).similarity
     prepared, labels = [], {"protocol": protocol}
     for name, side in sides.items():
-        present = [[m in row["spectra"] for m in similarity.modalities] for row in side]
+        present = [[m in row["modalities"] for m in similarity.modalities] for row in side]
         prepared.append(similarity.prepare(np.array([row["feature"] for row in side], np.float32), present))
         labels[f"{name}_ids"] = [row["identity"] for row in side]
         labels[f"{name}_cameras"] = [row["camera"] for row in side]

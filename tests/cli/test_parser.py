@@ -2,6 +2,7 @@
 
 import pytest
 
+from slimreid.cli.parser import parse_words
 from slimreid.config.files import load_config
 from slimreid.errors import ConfigError
 from support.commands import run_command
@@ -51,3 +52,34 @@ def test_commands_are_answered_alike(words, message, capsys):
     assert message in " ".join(err.split())
     assert "Parser key" not in err
     assert "class" not in err
+
+
+@pytest.fixture
+def help_of(monkeypatch):
+    """The help of a command on one line."""
+    monkeypatch.setenv("COLUMNS", "110")
+    return lambda *command: " ".join(str(parse_words([*command, "--help"])).split())
+
+
+def test_help_says_defaults_that_are_something(help_of):
+    assert "(default: )" not in help_of("search") + help_of("gallery", "search")
+    assert "--seed N The same seed gives the same files, byte for byte (default: 0)." in help_of(
+        "data", "synth"
+    )
+
+
+def test_a_model_is_described_alike_and_exceptions_follow(help_of):
+    model = "A run, checkpoint, model file or exported model, or the name of a model that ships"
+    assert f"{model} (default: people-tiny)." in help_of("embed")
+    assert f"{model}. Default: the one the gallery was made with." in help_of("gallery", "identify")
+    assert f"MODEL {model}. Or a folder of embeddings" in help_of("evaluate")
+    assert f"MODEL {model}. IMAGES" in help_of("adapt")
+
+
+def test_a_commands_own_options_come_before_those_it_shares(help_of):
+    shown = help_of("evaluate")
+    assert shown.index("--data PATH") < shown.index("--memory N") < shown.index("--batch N")
+
+
+def test_arguments_given_several_times_are_named_in_the_singular(help_of):
+    assert "gallery merge GALLERY IDENTITY [IDENTITY ...] --into TEXT" in help_of("gallery", "merge")

@@ -116,7 +116,7 @@ def test_hostile_yaml_is_one_named_error(name, tmp_path, capsys):
         (["evaluate", "m", "--batch", "0"], "--batch must be at least 1, not 0"),
         (["ablate", "--seeds", "1,1"], "--seeds takes different numbers"),
         (["ablate", "--seeds", "-1"], "--seeds takes different numbers"),
-        (["profile", "synthetic/sdtps", "--batch", "0,1"], "--batch takes numbers over 0"),
+        (["profile", "synthetic/sdtps", "--batch-sizes", "0,1"], "--batch-sizes takes numbers over 0"),
     ],
 )
 def test_wrong_words_are_one_named_error(words, message, capsys):

@@ -178,7 +178,7 @@ def test_wrong_options_are_refused(run, tmp_path):
     with pytest.raises(ConfigError, match="max-loss takes points"):
         slimreid.export(run, tmp_path / "out", max_loss=-1)
     with pytest.raises(DataError, match="nowhere"):
-        slimreid.export(run, tmp_path / "out", calibrate=tmp_path / "nowhere.csv")
+        slimreid.export(run, tmp_path / "out", data=tmp_path / "nowhere.csv")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -262,7 +262,7 @@ def test_an_exported_model_is_adapted_without_torch(site, tmp_path):
     assert np.abs(loaded.embed([image], feature="original", cameras=["1"]) - before).max() > 1e-4
     query = str(image["rgb"])
     done = run_without_torch(
-        "search", query, "--in", str(site.parent), "--model", "here", "--camera", "1", cwd=tmp_path
+        "search", query, "--in", str(site.parent), "--model", "here", "--query-camera", "1", cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     assert "not adapted" not in done.stdout
@@ -279,7 +279,7 @@ def test_an_adapted_model_is_exported_with_its_adaptation(tmp_path):
     loaded = write_random_model(tmp_path / "run", site, modalities=("rgb",))
     slimreid.adapt(loaded.path, site, tmp_path / "here", split="train")
     adapted = slimreid.load(tmp_path / "here")
-    export(adapted, tmp_path / "onnx", calibrate=site)
+    export(adapted, tmp_path / "onnx", data=site)
     exported = slimreid.load(tmp_path / "onnx")
     assert exported.feature_fingerprint == adapted.feature_fingerprint
     image = {"rgb": site.parent / "rgb" / "9_1_0.png"}

@@ -95,7 +95,7 @@ def test_a_profile_is_consistent(model):
 
 def test_the_command_on_a_config_and_a_run(trained_run, tmp_path, capsys):
     out = tmp_path / "p.json"
-    arguments = ["--batch", "1,2", "--repeats", "2", "--json", str(out)]
+    arguments = ["--batch-sizes", "1,2", "--repeats", "2", "--out", str(out)]
     assert main(["profile", str(trained_run), *arguments]) == 0
     printed = capsys.readouterr().out
     for words in ("GFLOPs", "p95 ms", "samples/s", "images/s", "peak MB", "into blocks 1 to 4", "kept"):
@@ -111,11 +111,11 @@ def test_the_command_on_a_config_and_a_run(trained_run, tmp_path, capsys):
     changes = [
         "--set",
         "data.modalities=[rgb]",
-        "--batch",
+        "--batch-sizes",
         "1",
         "--repeats",
         "1",
-        "--json",
+        "--out",
         str(out),
         "--overwrite",
     ]
@@ -133,8 +133,8 @@ def test_the_command_on_a_config_and_a_run(trained_run, tmp_path, capsys):
     [
         (["nowhere"], 1, "nowhere: no such model"),
         (["nowhere.yaml"], 2, "nowhere.yaml: no such file"),
-        (["RUN", "--batch", "1,x"], 2, "--batch: 'x' is not a whole number"),
-        (["RUN", "--batch", "0"], 2, "--batch takes numbers over 0"),
+        (["RUN", "--batch-sizes", "1,x"], 2, "--batch-sizes: 'x' is not a whole number"),
+        (["RUN", "--batch-sizes", "0"], 2, "--batch-sizes takes numbers over 0"),
         (["RUN", "--repeats", "0"], 2, "repeats must be at least 1"),
         (["RUN", "--set", "model.reduction=none", "model.fusion=none"], 2, "--set changes a config"),
         (["RUN", "--threads", "0"], 2, "threads must be at least 1"),

@@ -14,7 +14,7 @@ def solid(colour: tuple[int, int, int], size: tuple[int, int] = (40, 80)) -> Ima
 
 
 def retrieval_case(seed: int = 0) -> dict[str, np.ndarray]:
-    """Six identities, three cameras; the last query has no right answer."""
+    """Six identities, three cameras; the last query has no correct match."""
     rng = np.random.default_rng(seed)
     ids, cameras = np.repeat(np.arange(6), 9), np.tile(np.arange(3), 18)
     features = rng.normal(size=(6, 8))[ids] + 1.2 * rng.normal(size=(54, 8))

@@ -218,7 +218,7 @@ def test_data_that_cannot_be_evaluated_is_refused_before_training(tmp_path):
     text = manifest.read_text().splitlines()
     one_camera = [line.replace(",2,,", ",1,,") if line.startswith("val") else line for line in text]
     manifest.write_text("\n".join(one_camera) + "\n")
-    with pytest.raises(DataError, match="no query of 'val' has a right answer under protocol 'camera'"):
+    with pytest.raises(DataError, match="no query of 'val' has a correct match under protocol 'camera'"):
         train(make_config(manifest), tmp_path / "r")
     no_test = [line for line in text if not line.startswith(("query", "gallery"))]
     manifest.write_text("\n".join(no_test) + "\n")

@@ -1,1 +1,1 @@
-"""Experiments: plans of runs that can be stopped and gone on with, their results, and comparing them."""
+"""Experiments: plans of runs that can be stopped and resumed, their results and comparison."""

@@ -86,7 +86,7 @@ class Job:
         return f"{self.experiment.name}-seed{self.config.seed}"
 
     def command(self) -> list[str]:
-        """The words of the `slimreid` command that does the run, or goes on with it."""
+        """The words of the `slimreid` command that starts the run, or resumes it."""
         return [*self._words(self.experiment.changes), "--out", str(self.run), "--resume", "auto"]
 
     def shown_command(self) -> str:

@@ -1,4 +1,4 @@
-"""Running jobs one after the other: finished ones are skipped, interrupted ones gone on with."""
+"""Running jobs one after the other: finished ones are skipped, interrupted ones are resumed."""
 
 from __future__ import annotations
 

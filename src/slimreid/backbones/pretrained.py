@@ -57,11 +57,20 @@ def load_pretrained(
 ) -> LoadReport:
     """Load weights from a file, folder, `hf://organisation/name[/file]` or state dict into `vit`, in place.
 
-    `family` is detected unless given. Learned positions are resampled from `source_grid` (patches down,
-    across; None = square, as in all public weights) by `resampling` (None = the model's own). Every
-    key that is missing, unexpected or of another shape is refused in one `ModelError`, unless allowed by
-    name or pattern (`blocks.11.*`): missing and mismatched by the model's name, unexpected by the file's.
-    Nothing is changed when something is refused.
+    Args:
+        vit: Model to load into.
+        source: Where the weights are.
+        family: Format of the weights; None = detected from the keys.
+        source_grid: Patches down and across for which learned positions were made; None = square, as in all
+            public weights.
+        resampling: How learned positions are resampled to the grid of `vit`; None = the model's own.
+        allow_missing: Names or patterns (`blocks.11.*`) of parameters that the source may lack.
+        allow_unexpected: Names or patterns of keys of the source that are ignored.
+        allow_mismatched: Names or patterns of parameters that may have another shape in the source.
+
+    Raises:
+        ModelError: Naming every key that is missing, unexpected or of another shape and not allowed; nothing
+            is changed then.
     """
     if isinstance(source, Mapping):
         where, state = "the weights given", source

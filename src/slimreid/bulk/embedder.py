@@ -34,7 +34,7 @@ class Embedding:
     modalities: tuple[str, ...]
     """What the model is shown."""
     cameras: bool
-    """Whether cameras with names of training cameras are these."""
+    """Whether cameras named as in training are the training cameras."""
     batch: int
     """Samples embedded at once."""
     device: str | None = "cpu"
@@ -112,5 +112,5 @@ class RowEmbedder:
             features[good] = join_branches(self.loaded.features(batch), self.embedding.feature)
         for row in np.flatnonzero(~np.isfinite(features).all(axis=1)).tolist():
             status[row], errors[row] = "not finite", "its feature has NaN or infinity"
-        spectra = [[n for n in self.loaded.modalities if n in each.images] for each in read]
-        return Embedded(features, spectra, [each.hash for each in read], status, errors)
+        modalities = [[n for n in self.loaded.modalities if n in each.images] for each in read]
+        return Embedded(features, modalities, [each.hash for each in read], status, errors)

@@ -92,7 +92,7 @@ def evaluate_embeddings(
 
     The figures are those of the features in memory, compared in the order of the ids. All queries are held,
     and scores of about `memory_megabytes`; the gallery is read once for each so many queries.
-    Raises `DataError` where there are no queries, no gallery or no right answers.
+    Raises `DataError` where there are no queries, no gallery or no correct matches.
     """
     card, files = read_card(folder), parquet_files(folder / ROWS_FOLDER)
     protocol = protocol or card.protocol
@@ -220,8 +220,8 @@ def _features(
     files: Sequence[Path], split: Split, similarity: Similarity, rows: int
 ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
     """Features (n, D) and presence (n, M) of the rows of a split, in the order of the files."""
-    for batch in read_blocks(files, ["split", "status", "spectra", "feature"], rows):
+    for batch in read_blocks(files, ["split", "status", "modalities", "feature"], rows):
         good = batch.filter(pc.and_(pc.equal(batch["split"], split), pc.equal(batch["status"], "ok")))
         if len(good):
-            present = presence(similarity.modalities, good["spectra"].to_pylist())
+            present = presence(similarity.modalities, good["modalities"].to_pylist())
             yield feature_matrix(good["feature"]), present

@@ -37,11 +37,11 @@ class Summary:
 
     @property
     def rows_per_second(self) -> float:
-        """Of this call."""
+        """Rows that this call embedded per second; 0 where it had nothing to do."""
         return self.new_rows / self.seconds if self.seconds else 0.0
 
     def to_json(self) -> str:
-        """As text."""
+        """The text of `summary.json`: all fields and the rows per second."""
         values = {**asdict(self), "rows_per_second": round(self.rows_per_second, 2)}
         return json.dumps(values, indent=1, ensure_ascii=False) + "\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from argparse import SUPPRESS, ArgumentParser, HelpFormatter, Namespace
 from collections.abc import Container, Sequence
@@ -12,7 +13,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 from slimreid import __version__
 from slimreid.cli.command_table import COMMANDS, Command, Entry, Group, find_command
 from slimreid.cli.config_arguments import add_config_arguments, read_config, split_demo_pairs
-from slimreid.cli.options import STANDS_FOR
+from slimreid.cli.options import NOTE, STANDS_FOR
 from slimreid.config import Config
 from slimreid.config.files import Option, config_text, field_types, options_of
 from slimreid.config.recipes import recipe_about, recipe_names
@@ -20,7 +21,7 @@ from slimreid.config.values import parse_value, union_members
 from slimreid.errors import ConfigError, did_you_mean
 
 PROGRAM = "slimreid"
-ABOUT = "Multi-spectral re-identification (rgb, nir, tir) with token reduction."
+ABOUT = "Multi-modal re-identification (rgb, nir, tir) with token reduction."
 HELP = ("-h", "--help", "--help-all")
 _NEGATIVE = re.compile(r"-[0-9.][0-9.e+-]*")
 
@@ -130,12 +131,12 @@ def _make_parser(
         group.add_argument("recipe", metavar="RECIPE", nargs="?", help="A recipe by name, or a YAML file.")
     for option in arguments:
         word, several = option.key.upper(), _is_list(option)
-        word = word.removesuffix("S") if several else word
+        word = re.sub("IES$", "Y", word).removesuffix("S") if several else word
         usage.append(f"{word} [{word} ...]" if several else word)
         group.add_argument(option.key, metavar=word, help=_help(option), nargs="+" if several else None)
     usage += [f"{option_name(o.key)} {_metavar(o)}" for o in options if o.metadata.get("required")]
     group = parser.add_argument_group("options")
-    for option in options:
+    for option in _own_first(options, command.options):
         if option not in arguments:
             _add_option(group, option)
     if has_config:
@@ -144,6 +145,13 @@ def _make_parser(
     group.add_argument("-h", "--help", action="store_true", help="Show this help.")
     parser.usage = " ".join([program, *usage, "[options]"])
     return parser
+
+
+def _own_first(options: Sequence[Option], kind: type) -> list[Option]:
+    """Options in the order of help: those of the command itself before those it shares with others."""
+    owners = reversed(list(enumerate(kind.__mro__)))
+    place = {key: number for number, owner in owners for key in inspect.get_annotations(owner)}
+    return sorted(options, key=lambda option: place[option.key])
 
 
 def _add_option(group: Any, option: Option) -> None:
@@ -189,7 +197,8 @@ def _value(option: Option, parsed: Namespace) -> Any:
     given = getattr(parsed, option.key)
     if option.type is bool:
         return given
-    name = option_name(option.key) if not option.required or option.metadata else option.key.upper()
+    by_name = not option.required or option.metadata.get("required")
+    name = option_name(option.key) if by_name else option.key.upper()
     if _is_list(option):
         (kind,) = get_args(option.type)
         return [parse_value(word, kind, name) for word in given]
@@ -197,9 +206,10 @@ def _value(option: Option, parsed: Namespace) -> Any:
 
 
 def _help(option: Option) -> str:
-    text = option.help.replace("%", "%%")
-    default = option.default
-    if option.required or default in (None, False, []) or "default:" in text:
+    text = " ".join([option.help, *([option.metadata[NOTE]] if NOTE in option.metadata else [])])
+    text, default = text.replace("%", "%%"), option.default
+    has_none = default is None or default is False or default in ("", [])
+    if option.required or has_none or "default:" in text.lower():
         return text
     shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
     return f"{text.rstrip('.')} (default: {shown})."

@@ -45,10 +45,19 @@ def load_demo_checkpoint(
 ) -> ReIDModel:
     """Build the model of an old checkpoint (a state dict or a file) and load it, in eval mode.
 
-    `options` is the flat dict of old dotted keys; sizes are read off the tensors. A checkpoint trained
-    on another number of classes or cameras is refused unless its heads or camera vectors may be
-    dropped. Every key must find its place. Raises `ModelError` naming the keys otherwise, and
-    `ConfigError` for refused options; warns of each option that nobody knows.
+    Sizes are read off the tensors. Warns of each unknown option.
+
+    Args:
+        checkpoint: State dict, or its file.
+        options: DeMo's options by dotted key.
+        num_classes: Training identities.
+        num_cameras: Training cameras.
+        drop_heads: Leave out heads trained on another number of classes.
+        drop_cameras: Leave out camera vectors trained on another number of cameras.
+
+    Raises:
+        ModelError: Naming the keys that have no place or another shape.
+        ConfigError: For options that would need another model.
     """
     stored = read_weights(checkpoint) if isinstance(checkpoint, (str, Path)) else checkpoint
     state: dict[str, Tensor] = unwrap_state_dict(stored)

@@ -57,7 +57,7 @@ class DegradeConfig:
     grey: float = 0.0
     """Probability of removing the colour."""
     grey_batch: float = 0.0
-    """Probability of removing the colour of a whole batch, so that colours tell nobody apart in it."""
+    """Probability of removing the colour of a whole batch, so that colour does not distinguish identities."""
     exposure: float = 0.0
     """Probability of another exposure, in all modalities: gain 0.25–1.4, gamma 0.7–1.5, contrast 0.5–1.3."""
     blur: float = 0.0

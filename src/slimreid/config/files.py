@@ -197,7 +197,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Option:
-    """One option."""
+    """What a field of an options dataclass says, as the command line and config files need it."""
 
     key: str
     """Dotted name, e.g. `train.epochs`."""

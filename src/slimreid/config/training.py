@@ -31,9 +31,9 @@ class LossConfig:
     metric_norm: float | None = None
     """Norm to which features are scaled for the triplet loss; none = not scaled."""
     margin: float = 0.3
-    """Margin of triplet_margin and circle."""
+    """Margin of the triplet_margin and circle losses."""
     gamma: float = 64.0
-    """Scale of circle."""
+    """Scale of the circle loss (gamma)."""
     distill: Literal["feature", "relation"] = "feature"
     """Distil the teacher's features, or the similarities within a batch."""
     distill_weight: float = 0.0
@@ -59,7 +59,7 @@ class OptimConfig:
     """Optimizer and learning-rate schedule."""
 
     name: Literal["adam", "adamw", "sgd"] = "adam"
-    """Optimizer."""
+    """Which optimizer."""
     lr: float = 3.5e-4
     """Learning rate after warm-up."""
     backbone_lr: float | None = 5e-6
@@ -69,7 +69,7 @@ class OptimConfig:
     weight_decay: float = 1e-4
     """Weight decay, of norms and biases too."""
     momentum: float = 0.9
-    """Momentum of sgd."""
+    """Momentum, with sgd."""
     warmup_epochs: int = 10
     """Epochs of linear warm-up from 0.1 of optim.lr; then the rate falls by a cosine to 0.001 of it."""
     clip_norm: float = 0.0

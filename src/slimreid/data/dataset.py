@@ -1,4 +1,4 @@
-"""From a manifest to batches of aligned multi-spectral images, for training."""
+"""From a manifest to batches of aligned multi-modal images, for training."""
 
 from __future__ import annotations
 

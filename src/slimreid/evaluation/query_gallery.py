@@ -64,7 +64,7 @@ def select_part(data: ModelData, part: Part) -> tuple[ModelData, NDArray[np.int6
     if absent:
         cure = f"mark rows as {' and '.join(absent)}"
         if there := parts_of(manifest):
-            cure += f", or use --part {there[0]}"
+            cure += f", or use --split {there[0]}"
         raise DataError(f"{data.path}: no {' and '.join(absent)} rows, so there is nothing to search; {cure}")
     rows = np.array([i for i, s in enumerate(manifest.samples) if s.split in SPLITS_OF[part]], dtype=np.int64)
     chosen = manifest.with_samples(manifest.samples[i] for i in rows.tolist())

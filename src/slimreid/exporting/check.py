@@ -122,7 +122,7 @@ def search(loaded: TrainedModel, run: Runner, samples: CheckSamples, what: str) 
     )
     try:
         return evaluate_scores(SimilarityScores(similarity, query, gallery), samples.labels)
-    except DataError:  # no query has a right answer
+    except DataError:  # no query has a correct match
         return None
 
 

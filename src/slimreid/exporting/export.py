@@ -55,7 +55,7 @@ def export(
     out: Path | str,
     *,
     precision: ExportPrecision = "float32",
-    calibrate: Path | str | None = None,
+    data: Path | str | None = None,
     max_loss: float = 0.5,
     force: bool = False,
     overwrite: bool = False,
@@ -66,7 +66,7 @@ def export(
         model: A loaded model, or the folder of a run or a model file.
         out: The folder to write; it must not exist, or be empty, unless `overwrite`.
         precision: Numbers of the linear layers; everything else is float32.
-        calibrate: Manifest of samples to check on; default: the test split of the model's own data.
+        data: Manifest of samples to check on; default: the test split of the model's own data.
         max_loss: Points of mAP that the exported model may lose.
         force: Write it even if the check fails; its card says so.
         overwrite: Replace an exported model.
@@ -83,7 +83,7 @@ def export(
         raise ConfigError(f"precision '{precision}' is neither float32 nor int8")
     if not 0 <= max_loss <= 100:
         raise ConfigError(f"--max-loss takes points of mAP from 0 to 100, not {max_loss:g}")
-    manifest = None if calibrate is None else Path(calibrate)
+    manifest = None if data is None else Path(data)
     with fresh_folder(Path(out), overwrite) as folder:
         loaded = model if isinstance(model, TrainedModel) else load_trained(model)
         if next(loaded.model.parameters()).device.type != "cpu":

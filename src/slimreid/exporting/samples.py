@@ -161,5 +161,5 @@ def noise_samples(loaded: LoadedModel) -> CheckSamples:
         images=images,
         present=np.ones((NOISE_SAMPLES, len(images)), dtype=np.bool_),
         camera=rng.integers(-1, max(1, len(loaded.cameras)), NOISE_SAMPLES),
-        source="random noise, because there are no images of the model's data; give some with --calibrate",
+        source="random noise, because there are no images of the model's data; give some with --data",
     )

@@ -149,8 +149,19 @@ def calibrate_store(
 ) -> Calibration:
     """Calibrate a gallery by searches for probes, and keep the calibration in it.
 
-    A part of the identities is held out: neither scale nor thresholds are made from it, and it says which
-    rates are really achieved. Raises `DataError` and `GalleryError`.
+    A part of the identities is held out from scale and thresholds, to measure the rates that are achieved.
+
+    Args:
+        store: Gallery to calibrate.
+        probes: Samples of known identity to search for.
+        by: Who calibrates, for the log.
+        rates: Accepted false positive identification rates (FPIR).
+        seed: Draws the held-out identities.
+        show_progress: Force the progress bar on or off; None = in a terminal.
+
+    Raises:
+        DataError: Where there are too few identities or searches.
+        GalleryError: Where the gallery cannot be written.
     """
     names = np.unique(np.asarray(probes.identities))
     count = round(HELD_OUT * len(names)) if len(names) >= 2 * LEAST_IDENTITIES else 0

@@ -42,9 +42,19 @@ def reembed(
 ) -> Reembedded:
     """Compute the features of all rows from their files with another model, then use these.
 
-    Until the end the old features are in use; what is done is kept, so a killed process is simply started
-    again. Undoing it brings the old features back. Raises `GalleryError` naming a row whose file is gone or
-    has changed, unless such rows are to be dropped.
+    Until the end the old features are in use. Finished rows are kept, so after a crash the same call
+    continues. Undoing it brings the old features back.
+
+    Args:
+        store: Gallery to recompute.
+        model: Model to compute the features with.
+        by: Who does it, for the log.
+        feature: Kind of feature to hold; None = the one it holds now.
+        drop_missing: Remove rows whose image files are gone or have changed.
+        show_progress: Force the progress bar on or off; None = in a terminal.
+
+    Raises:
+        GalleryError: Naming a row whose file is gone or has changed, unless such rows are dropped.
     """
     info = describe_model(model, feature or store.model.feature)
     done = Reembedded()

@@ -114,13 +114,20 @@ class ReIDModel(nn.Module):
         with_reduced: bool = False,
         generator: torch.Generator | None = None,
     ) -> ReIDOutput:
-        """Embed images {modality: (B, 3, H, W)}, any subset of the model's modalities.
+        """Embed images of any subset of the model's modalities.
 
-        `present` (B, M) bool says which each sample has, in the order of the model's modalities
-        (default: all that are given); `cameras` (B,) int64 count from 0. A `ModalBatch` brings all of
-        these. `all_tokens` leaves out token reduction in the backbone; `with_reduced` also returns tokens and
-        selections of the token reduction; `generator` seeds its noise. Raises `ModelError` when names, types
-        or shapes do not fit, when a sample has no modality, or in training with a single sample.
+        Args:
+            images: {modality: (B, 3, H, W)}, or a `ModalBatch`, which has cameras and presence too.
+            cameras: (B,) int64, from 0; −1 = unknown.
+            present: (B, M) bool, which modalities each sample has, in the order of the model's; None = all
+                that are given.
+            all_tokens: Leave out token reduction in the backbone.
+            with_reduced: Also return tokens and selections of the token reduction.
+            generator: Seeds the noise of the token reduction.
+
+        Raises:
+            ModelError: When names, types or shapes do not fit, when a sample has no modality, or in training
+                with a single sample.
         """
         if isinstance(images, ModalBatch):
             cameras = images.camera if cameras is None else cameras
@@ -278,10 +285,19 @@ def build_model(
     *,
     load_weights: bool = True,
 ) -> ReIDModel:
-    """Build the model for images of `image_size` (height, width), with pretrained weights if configured.
+    """Build a model, with pretrained weights if configured.
 
-    `load_weights=False` leaves them out, for models that get all their weights from a checkpoint. Raises
-    `ConfigError` for options or counts that make no model, `ModelError` for weights that do not fit.
+    Args:
+        config: Options of the model.
+        image_size: Height and width in pixels.
+        modalities: Names, in the order of the blocks of the feature.
+        num_classes: Training identities.
+        num_cameras: Training cameras, for the camera embedding.
+        load_weights: Read `config.pretrained`; False for models that get all weights from a checkpoint.
+
+    Raises:
+        ConfigError: For options or counts that make no model.
+        ModelError: For weights that do not fit.
     """
     guard_amx()  # before the model's first product, whatever its precision: later is too late
     if num_cameras < 0:

@@ -87,8 +87,17 @@ def run_record(
 ) -> RunRecord:
     """The record of a run or model file, evaluated first if it is not yet.
 
-    `data` is the manifest to measure on, by default that of the run; `source` adds to what is known of where
-    it comes from. Raises `ModelError`, `DataError` or `ConfigError` naming the file.
+    Args:
+        path: Run, checkpoint, model file or exported model.
+        data: Manifest to measure on; None = that of the run.
+        name: Name of the record; None = the path.
+        label: Label of the row in tables; '' = the name.
+        missing: Whether every subset of the modalities is needed, too.
+        source: Facts to add to where the record comes from.
+        loaded: The model of `path`, where it is loaded already.
+
+    Raises:
+        ModelError, DataError, ConfigError: Naming the file.
     """
     loaded = loaded or load(path)
     run = RunFolder.of_model(loaded.path)

@@ -170,7 +170,7 @@ class AnnealedTau(nn.Module):
 
     @property
     def value(self) -> Temperature:
-        """τ now."""
+        """τ at the present progress of training."""
         return self.first if self.last is None else cast(Tensor, self.moving)
 
     def set_progress(self, progress: float) -> None:

@@ -109,7 +109,16 @@ class InBackboneReducer(nn.Module):
         generator: torch.Generator | None = None,
         trace: bool = False,
     ) -> TokenState:
-        """Stage `number` (from 0): tokens of R rows in, tokens with `count` patches and a leftover out."""
+        """Reduce the tokens of R rows to `count` patches, and a leftover if so configured.
+
+        Args:
+            number: Stage, from 0.
+            count: Patches to keep per row.
+            state: Tokens before the stage.
+            packing: Which sample and modality each row is.
+            generator: Seeds the scores of `random`.
+            trace: Record the selection in the returned state.
+        """
         n = state.patches.shape[1] - state.leftovers
         if count >= n and not trace:  # nothing to drop
             return state

@@ -44,7 +44,7 @@ def check_parts(manifest: Manifest, select_on: str) -> tuple[Part, ...]:
     """The parts to evaluate; raises before training what would otherwise fail after it.
 
     `ConfigError` when the part that `select_on` names is absent, `DataError` when a part has no query
-    with a right answer.
+    with a correct match.
     """
     parts = parts_of(manifest)
     if select_on == "val" and "val" not in parts:
@@ -58,7 +58,7 @@ def check_parts(manifest: Manifest, select_on: str) -> tuple[Part, ...]:
         query, gallery = side_rows(manifest.samples, part)
         if not has_matches(retrieval_labels(manifest.samples, query, gallery, manifest.protocol)):
             raise DataError(
-                f"{manifest.root}: no query of '{part}' has a right answer under protocol "
+                f"{manifest.root}: no query of '{part}' has a correct match under protocol "
                 f"'{manifest.protocol}'; an identity must be seen in two places, see 'slimreid data check'"
             )
     return parts

@@ -184,6 +184,22 @@ def test_ctrl_c_says_how_to_go_on(config_file, tmp_path, monkeypatch, capsys, ca
     assert "0 of 3 runs are finished, run the same command to continue" in caplog.text
 
 
+@pytest.mark.parametrize(("words", "wanted"), [([], False), (["--missing", "all"], True)])
+def test_an_ablation_evaluates_subsets_of_the_modalities_if_asked(
+    words, wanted, config_file, tmp_path, monkeypatch, capsys
+):
+    asked = []
+
+    def start(job):
+        asked.append(job.experiment.missing)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "run_in_own_process", start)
+    grid = ["--grid", "model.after_backbone.keep_ratio=0.3", "--seeds", "0", "--out", tmp_path / "a"]
+    run("ablate", "--config", config_file, *grid, *words, capsys=capsys)
+    assert asked == [wanted]
+
+
 def test_runs_that_lost_different_samples_are_compared_without_pairing(tmp_path, quick, capsys):
     manifest = write_set(tmp_path / "set")
     (tmp_path / "set" / "tir" / "9_1_0.png").write_bytes(b"broken")

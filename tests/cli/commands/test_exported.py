@@ -52,7 +52,7 @@ def test_show_draws_the_rank_list_alone(model, tmp_path, capsys):
 
 def test_profile(model, tmp_path, capsys):
     out = tmp_path / "p.json"
-    words = ["--batch", "1,2", "--repeats", "2", "--threads", "1", "--json", str(out)]
+    words = ["--batch-sizes", "1,2", "--repeats", "2", "--threads", "1", "--out", str(out)]
     assert main(["profile", str(model), *words]) == 0
     found = json.loads(out.read_text())
     assert [row["batch"] for row in found["batches"]] == [1, 2]

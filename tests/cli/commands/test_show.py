@@ -71,7 +71,7 @@ def test_pictures_are_written_beside_the_model(run, capsys):
 
 def test_samples_and_options_reach_the_picture(run, drawn, tmp_path):
     assert main(["show", str(run)]) == 0
-    assert main(["show", str(run), "--sample", "10_2_1", "3", "--look", "dark"]) == 0
+    assert main(["show", str(run), "--sample", "10_2_1", "3", "--theme", "dark"]) == 0
     assert sorted(path.name for path in (run / "pictures").iterdir()) == [
         "10_2_1.png",
         "9_1_0.png",
@@ -82,7 +82,7 @@ def test_samples_and_options_reach_the_picture(run, drawn, tmp_path):
         str(tmp_path / "one.png"),
         "--token",
         "2",
-        "--missing",
+        "--without",
         "nir,tir",
         "--sample",
         "gallery:1",
@@ -110,8 +110,8 @@ def test_samples_and_options_reach_the_picture(run, drawn, tmp_path):
         (["--sample", "10_2_9"], "no sample '10_2_9'"),
         (["--sample", "99"], "no 99 among the query rows; they are 0 to 11"),
         (["--token", "77"], "--token 77 does not exist"),
-        (["--missing", "rnt"], "nothing is left"),
-        (["--missing", "xir"], "'xir' is not a set of modalities"),
+        (["--without", "rnt"], "nothing is left"),
+        (["--without", "xir"], "'xir' is not a set of modalities"),
         (["--sample", "train:1", "--rank"], "has no gallery to search"),
         (["--rank", "--feature", "fused"], "the model has no feature 'fused'"),
         (["--out", "a.jpg"], "pictures are .png"),
@@ -180,7 +180,7 @@ def test_the_rank_list_is_that_of_the_evaluation(run, monkeypatch):
     (found,) = shown
     assert [item.score for item in found.items] == pytest.approx(result.top_score[5].tolist(), abs=2e-3)
     assert [item.is_match for item in found.items] == result.top_is_match[5].tolist()
-    assert f"AP {100 * result.average_precision[5]:.1f} · 2 right answers" in found.title
+    assert f"AP {100 * result.average_precision[5]:.1f} · 2 correct matches" in found.title
     query = join_branches(seen.branches, "slimmed")
     assert np.allclose(query[0], features.get("slimmed", np.array(rows["query"]))[5], atol=1e-5)
     assert len(samples) == 24

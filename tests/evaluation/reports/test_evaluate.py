@@ -350,7 +350,7 @@ def test_wrong_requests_are_refused(loaded, manifest, tmp_path):
     (tmp_path / "half.csv").write_text(
         "\n".join(line for line in manifest.read_text().splitlines() if not line.startswith("query"))
     )
-    with pytest.raises(DataError, match=r"no query rows.*mark rows as query, or use --part val$"):
+    with pytest.raises(DataError, match=r"no query rows.*mark rows as query, or use --split val$"):
         evaluate_model(loaded, tmp_path / "half.csv")
     lost = write_random_model(tmp_path / "a", tmp_path / "gone" / "manifest.csv")
     with pytest.raises(DataError, match="not there any more; name it with --data"):
@@ -376,7 +376,7 @@ def test_a_manifest_is_read_once_and_similarities_are_computed_once(tmp_path, ma
     monkeypatch.setattr(
         SimilarityScores, "scores", lambda self, a, b: scored.extend(range(a, b)) or real_scores(self, a, b)
     )
-    evaluate(EvaluateOptions(tmp_path / "model", no_cache=True, out=tmp_path / "out"))
+    evaluate(EvaluateOptions(model=tmp_path / "model", no_cache=True, out=tmp_path / "out"))
     evaluation = read_evaluation(tmp_path / "out")
     assert len(read) == 1
     assert len(scored) == len(evaluation.features) * len(evaluation.query), "each query once per kind"

@@ -74,7 +74,7 @@ def test_every_row_with_a_feature_comes_once(work, place):
     for digest, row in expected.items():
         fields, feature = by_hash[digest]
         assert feature == np.array(row["feature"], np.float32).tobytes()
-        assert fields["modalities"] == tuple(row["spectra"])
+        assert fields["modalities"] == tuple(row["modalities"])
         assert fields["files"] == images_from_json(row["images"])
         for name in ("identity", "camera", "time", "group"):
             assert fields[name] == row[name]
@@ -122,9 +122,9 @@ def test_single_files_and_the_command_line(work, tmp_path, capsys):
     place = str(tmp_path / "people.gallery")
     assert main(["gallery", "import", place, str(file)]) == 0
     said = capsys.readouterr().out
-    assert "47 rows taken in, 12 were there already, 1 left out (unreadable); each was found once" in said
+    assert "47 rows imported, 12 were there already, 1 left out (unreadable); each was found once" in said
     assert main(["gallery", "import", place, str(out / "rows"), str(out)]) == 0
-    assert "0 rows taken in, 118 were there already" in capsys.readouterr().out
+    assert "0 rows imported, 118 were there already" in capsys.readouterr().out
     assert main(["gallery", "import", place, str(out), "--bucket", "s3://x/y"]) == 2
     assert "only a gallery on Milvus has one" in capsys.readouterr().err
 

@@ -71,7 +71,7 @@ def test_lists_from_a_result_and_from_scores_agree():
     case = retrieval_case()
     result = retrieval_result()
     source = CosineScores(case["query_features"], case["gallery_features"])
-    for query in range(len(case["query_ids"])):  # the last one has no right answer
+    for query in range(len(case["query_ids"])):  # the last one has no correct match
         first, second = (
             FirstItems.from_result(result, query),
             FirstItems.from_scores(source, labels_of(case), query),
@@ -122,7 +122,7 @@ def test_lists_say_what_they_are():
     )
     (found,) = lists
     assert found.title.startswith("best · query 2 · identity 0 · AP ")
-    assert f"{100 * result.average_precision[2]:.1f} · {result.matches[2]} right answers" in found.title
+    assert f"{100 * result.average_precision[2]:.1f} · {result.matches[2]} correct matches" in found.title
     assert found.query["rgb"].getpixel((0, 0)) == (2, 0, 0)
     assert found.query_camera == f"q{case['query_cameras'][2]}"
     assert [i.pictures["rgb"].getpixel((0, 0))[1] for i in found.items] == result.top_index[2, :4].tolist()

@@ -36,7 +36,7 @@ def ablate(options: AblateOptions) -> int:
     """Train with every combination of some options and several seeds, and compare."""
     out, rerun = options.out, options.rerun
     axes, seeds = parse_axes(options.grid), options.seeds
-    experiments = grid_experiments(out / BASE_NAME, axes, seeds, options.missing)
+    experiments = grid_experiments(out / BASE_NAME, axes, seeds, options.missing == "all")
     with _base_config(options.config, out):
         jobs = make_jobs(experiments, out / "runs", out / "results")
         _check_feature(options.feature, jobs)

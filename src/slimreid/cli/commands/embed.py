@@ -36,7 +36,7 @@ def embed(options: EmbedOptions) -> None:
         modalities=chosen,
         split=options.split,
         extraction=Extraction(
-            cameras=options.cameras,
+            cameras=options.camera_names,
             batch=options.batch,
             workers=options.workers,
             skip_broken=options.skip_broken or None,
@@ -76,7 +76,7 @@ def _embed_to_parquet(options: EmbedOptions) -> None:
             feature=options.feature,
             modalities=options.modalities,
             split=options.split,
-            cameras=options.cameras,
+            cameras=options.camera_names,
             batch=options.batch,
             device=options.device,
             threads=options.threads,

@@ -42,7 +42,7 @@ def evaluate(options: EvaluateOptions) -> None:
         return
     loaded = load(options.model, options.device)
     data = open_data(loaded, options.data)
-    folder = options.out or evaluation_folder(loaded.path, data, options.part)
+    folder = options.out or evaluation_folder(loaded.path, data, options.split)
     check_writable(folder / JSON_NAME)
     evaluation = evaluate_model(
         loaded,
@@ -52,11 +52,11 @@ def evaluate(options: EvaluateOptions) -> None:
             missing=options.missing == "all",
             rerank=_rerank(options) if options.rerank else None,
             protocol=options.protocol,
-            part=options.part,
+            part=options.split,
             thresholds=_thresholds(options, loaded, data.manifest.modalities),
         ),
         Extraction(
-            cameras=options.cameras,
+            cameras=options.camera_names,
             batch=options.batch,
             workers=options.workers,
             cache=None if options.no_cache else folder,

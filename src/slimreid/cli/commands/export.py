@@ -18,7 +18,7 @@ def export(options: ExportOptions) -> None:
         options.model,
         options.out,
         precision=options.precision,
-        calibrate=options.calibrate,
+        data=options.data,
         max_loss=options.max_loss,
         force=options.force,
         overwrite=options.overwrite,

@@ -31,14 +31,15 @@ MB = 2**20
 
 def profile(options: ProfileOptions) -> None:
     """Measure parameters, GFLOPs, tokens per block, latency, throughput and memory of a model."""
-    if options.json is not None:
-        refuse_existing(options.json, options.overwrite)
-        check_writable(options.json)
+    if options.out is not None:
+        refuse_existing(options.out, options.overwrite)
+        check_writable(options.out)
     untrained = is_config(options.model)
     found = options.model if untrained else resolve_model(options.model)
     if options.set and not untrained:
         raise ConfigError(f"--set changes a config, but {options.model} is a trained model; leave it out")
-    how = (list(dict.fromkeys(options.batch)), options.repeats, lambda rounds: progress(rounds, "measuring"))
+    sizes = list(dict.fromkeys(options.batch_sizes))
+    how = (sizes, options.repeats, lambda rounds: progress(rounds, "measuring"))
     if is_exported(found):
         result = profile_exported(load_exported(found, options.device, options.threads), *how)
     else:
@@ -47,10 +48,10 @@ def profile(options: ProfileOptions) -> None:
         with torch_threads(options.threads):
             result = profile_model(model.to(choose_device(options.device)), *how)
     _print(result, options.model)
-    if options.json is not None:
+    if options.out is not None:
         written = {"source": options.model.name, **result.to_dict()}
-        write_text(options.json, json.dumps(written, indent=2) + "\n")
-        say(f"written to {options.json}")
+        write_text(options.out, json.dumps(written, indent=2) + "\n")
+        say(f"written to {options.out}")
 
 
 def _random_model(config: Config, options: ProfileOptions | SummaryOptions) -> ReIDModel:

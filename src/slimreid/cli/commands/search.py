@@ -27,7 +27,7 @@ def search(options: SearchOptions) -> None:
             from slimreid.visual.ranks.rank_sheet import draw_answers
     model = options.model or _find_model(options.in_)
     loaded = load(model, options.device, options.threads)
-    queries = open_queries(loaded, options.images, options.modality, options.camera)
+    queries = open_queries(loaded, options.images, options.modality, options.query_camera)
     gallery, notes = open_gallery(
         loaded, options.in_, options.feature, options.modality, options.gallery_camera
     )

@@ -20,9 +20,9 @@ def show(options: ShowOptions) -> None:
     """Draw which patches a model kept in a sample, and with --rank what it finds for it."""
     loaded = load(options.model)
     _check_request(loaded, options.token, options.rank)
-    look = LOOKS[options.look]
+    look = LOOKS[options.theme]
     dataset = open_data(loaded, options.data)
-    chosen = [open_sample(loaded, dataset, name, options.missing) for name in options.sample or ["0"]]
+    chosen = [open_sample(loaded, dataset, name, options.without) for name in options.sample or ["0"]]
     if options.rank:  # before anything is written
         check_kind(options.feature, tuple(loaded.sizes))
         for seen in chosen:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from slimreid.cli.options import Protocol, Split
+from slimreid.cli.options import JsonOption, Protocol, Split
 from slimreid.config import Config
 from slimreid.config.values import check_least
 from slimreid.errors import ConfigError
@@ -78,8 +78,8 @@ class ImportOptions:
     """Replace a manifest that exists and is different."""
 
 
-@dataclass(frozen=True)
-class CheckOptions:
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(JsonOption):
     """Check a manifest and its files; exit code 1 if there are errors."""
 
     data: Path
@@ -88,8 +88,6 @@ class CheckOptions:
     """Which gallery images a query ignores (same identity and camera, or scene); default: the manifest's."""
     modalities: tuple[str, ...] | None = None
     """Image columns to use, e.g. rgb,depth; default: all."""
-    json: bool = False
-    """Print everything as JSON."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ class SimulateOptions:
 
 @dataclass(frozen=True)
 class SheetOptions:
-    """Draw a few identities, each from several cameras, in one picture."""
+    """Draw samples of a few identities, each from several cameras, in one picture."""
 
     data: Path
     """Manifest, or a folder with manifest.csv."""

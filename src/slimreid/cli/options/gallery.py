@@ -5,16 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slimreid.cli.options import REQUIRED, STANDS_FOR, Feature, Split
+from slimreid.cli.options import (
+    NOTE,
+    REQUIRED,
+    STANDS_FOR,
+    DeviceOption,
+    Feature,
+    JsonOption,
+    ModelOption,
+    Split,
+)
 from slimreid.cli.options.images import PICTURES
 from slimreid.config.model import DEFAULT_MODEL
 from slimreid.config.values import check_least
 from slimreid.errors import ConfigError
 
+OF_GALLERY = "Default: the one the gallery was made with."
+
 
 @dataclass(frozen=True, kw_only=True)
 class GalleryOptions:
-    """What all commands have."""
+    """Options of all gallery commands."""
 
     gallery: str
     """File of the gallery, or milvus://host:port/NAME."""
@@ -23,18 +34,15 @@ class GalleryOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions(GalleryOptions):
+class EmbeddingOptions(GalleryOptions, ModelOption, DeviceOption):
     """Commands that embed images."""
 
-    model: Path | None = None
-    """Run, model file, exported folder or name of a model; default: the one the gallery was made with."""
-    device: str | None = None
-    """cpu, cuda or mps; default: a GPU if there is one."""
+    model: Path | None = field(default=None, metadata={NOTE: OF_GALLERY})
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """Commands that work on a service, too."""
+    """Commands that also work with a service."""
 
     server: str | None = field(default=None, metadata={STANDS_FOR: "gallery"})
     """In place of GALLERY: address of a service, http://HOST:PORT ('slimreid serve'); its token comes from
@@ -46,33 +54,32 @@ class RowOptions(GalleryOptions):
     """Commands that can be restricted to some rows."""
 
     identity: list[str] = field(default_factory=list)
-    """Only rows of these identities; '' = of none."""
+    """Only rows of these identities; '' = rows without identity."""
     id: list[int] = field(default_factory=list)
-    """Only these rows."""
+    """Only rows with these numbers."""
     group: list[str] = field(default_factory=list)
     """Only rows of these tracklets."""
     camera: list[str] = field(default_factory=list)
     """Only rows from these cameras."""
     since: str | None = None
-    """Only rows of this time (2026-03-01T14:30:00, UTC) or later."""
+    """Only rows from this time on, e.g. 2026-03-01T14:30:00 (UTC)."""
     until: str | None = None
     """Only rows before this time."""
     modalities: str | None = None
-    """Only rows that were seen at least in these modalities, e.g. rgb,tir or rt."""
+    """Only rows that have at least these modalities, e.g. rgb,tir or rt."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateOptions(GalleryOptions):
+class CreateOptions(GalleryOptions, ModelOption):
     """Make an empty gallery for the features of a model."""
 
     model: Path = Path(DEFAULT_MODEL)
-    """Run, model file, exported folder or name of a model that ships, whose features the gallery holds."""
     feature: Feature = "both"
     """Feature to hold: one branch of the model, or both together."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnrolOptions(ModelOptions, ServerOptions):
+class EnrolOptions(EmbeddingOptions, ServerOptions):
     """Enrol a manifest, a folder per identity, or image files."""
 
     sources: list[str]
@@ -86,28 +93,26 @@ class EnrolOptions(ModelOptions, ServerOptions):
     time: str | None = None
     """When all these images were taken, e.g. 2026-03-01T14:30:00 (UTC)."""
     modality: str | None = None
-    """Modality of images whose path does not name one; default: rgb."""
+    """Modality of images whose path names none; default: rgb."""
     split: Split | None = None
-    """Of a manifest, the rows of this split only."""
+    """Use the rows of this split of a manifest only."""
     skip_broken: bool = False
     """Leave out samples whose files cannot be read, instead of stopping."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueryOptions(ModelOptions, RowOptions, ServerOptions):
+class QueryOptions(EmbeddingOptions, RowOptions, ServerOptions, JsonOption):
     """Commands that ask a gallery about images."""
 
     images: list[str]
-    """Image files. Names that differ only in the modality (a_rgb.png a_tir.png) are one sample, as are all
-    files written tir=FILE."""
+    """Image files. Files whose names differ only in the modality (a_rgb.png a_tir.png) are one sample, as are
+    all files given as MODALITY=FILE (tir=a.png)."""
     query_camera: str = ""
-    """Camera that took the images, for a model that was adapted to a site ('slimreid adapt')."""
+    """Camera that took the query images, for a model adapted to a site ('slimreid adapt')."""
     together: bool = False
     """The images show one object: pool them, by quality, into one query."""
     modality: str | None = None
-    """Modality of images whose path does not name one; default: rgb."""
-    json: bool = False
-    """Print everything as JSON."""
+    """Modality of images whose path names none; default: rgb."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,11 +120,11 @@ class GallerySearchOptions(QueryOptions):
     """Find the rows or identities most similar to given images."""
 
     top: int = 10
-    """Number of answers per query."""
+    """Number of results per query."""
     identities: bool = False
-    """Answer with identities, each by its best row, instead of rows."""
+    """List identities, each with its best row, instead of rows."""
     picture: Path | None = None
-    """Also draw queries and answers: .png or .jpg."""
+    """Also draw queries and results: .png or .jpg."""
     patches: bool = False
     """In the picture, darken the patches that the model dropped."""
 
@@ -133,39 +138,30 @@ class GallerySearchOptions(QueryOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class IdentifyOptions(QueryOptions):
-    """Say who images show: a name, not sure, or unknown."""
+    """Identify the people or vehicles in images: a name, unsure, or unknown."""
 
     rate: float = 0.01
-    """Share of searches for strangers that may be answered with a name (FPIR): 0.01, 0.003 or 0.001."""
+    """Accepted false positive identification rate (FPIR): 0.01, 0.003 or 0.001."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class GalleryListOptions(GalleryOptions):
+class GalleryListOptions(GalleryOptions, JsonOption):
     """List the identities."""
 
-    json: bool = False
-    """Print everything as JSON."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class RowsOptions(RowOptions):
+class RowsOptions(RowOptions, JsonOption):
     """Show rows."""
 
-    json: bool = False
-    """Print everything as JSON."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class GalleryCheckOptions(RowOptions):
-    """Check the store; list rows to look at (exit code 1 if any)."""
-
-    json: bool = False
-    """Print everything as JSON."""
+class GalleryCheckOptions(RowOptions, JsonOption):
+    """Check the gallery and list suspicious rows (exit code 1 if any)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemoveOptions(RowOptions):
-    """Take rows out, or erase them for good."""
+    """Remove rows, or erase them for good."""
 
     forget: bool = False
     """Erase the rows for good, from the log too; this cannot be undone."""
@@ -218,30 +214,26 @@ class UndoOptions(GalleryOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogOptions(GalleryOptions):
+class LogOptions(GalleryOptions, JsonOption):
     """Show who changed and searched what."""
 
     limit: int = 20
     """Entries to show, the last one first; 0 = all."""
-    json: bool = False
-    """Print everything as JSON."""
 
     def __post_init__(self) -> None:
         check_least(self, 0, "limit")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrateOptions(ModelOptions):
-    """Find thresholds with a known rate of false positives."""
+class CalibrateOptions(EmbeddingOptions, JsonOption):
+    """Find thresholds for a given rate of false positives."""
 
     data: Path | None = None
     """Manifest or folder with samples of known identity to search for; default: the rows of the gallery."""
     split: Split | None = None
-    """Of a manifest, the rows of this split only."""
+    """Use the rows of this split of a manifest only."""
     rates: tuple[float, ...] = (0.01, 0.003, 0.001)
-    """Shares of searches for strangers that may be answered with a name (FPIR)."""
-    json: bool = False
-    """Print everything as JSON."""
+    """Accepted false positive identification rates (FPIR)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,23 +242,23 @@ class ClusterOptions(RowOptions):
 
     out: Path = Path("clusters.csv")
     """Table to write, for 'gallery assign'."""
-    page: Path | None = None
-    """Also draw the proposals: .html, .png or .jpg."""
+    picture: Path | None = None
+    """Also draw the proposed identities: .html, .png or .jpg."""
     rate: float = 0.01
-    """Rows are alike at the calibrated threshold of this rate (FPIR)."""
+    """Cluster at the calibrated threshold of this false positive identification rate (FPIR)."""
     threshold: float | None = None
-    """Rows are alike at this score, in place of a calibrated one."""
+    """Cluster at this score instead of a calibrated threshold."""
     overwrite: bool = False
     """Replace a table that exists."""
 
     def __post_init__(self) -> None:
-        if self.page is not None and self.page.suffix.lower() not in PICTURES:
-            raise ConfigError(f"--page {self.page}: end its name in {', '.join(PICTURES)}")
+        if self.picture is not None and self.picture.suffix.lower() not in PICTURES:
+            raise ConfigError(f"--picture {self.picture}: end its name in {', '.join(PICTURES)}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class GalleryExportOptions(RowOptions):
-    """Write everything into a Parquet file."""
+    """Export rows and features to a Parquet file."""
 
     out: Path
     """Parquet file to write."""
@@ -276,32 +268,29 @@ class GalleryExportOptions(RowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class GalleryImportOptions(GalleryOptions):
-    """Take in the rows of Parquet files."""
+    """Import rows from Parquet files."""
 
     files: list[Path]
-    """Parquet files that 'gallery export' wrote, or folders that 'embed' wrote; the gallery is made if it is
-    not there."""
+    """Parquet files written by 'gallery export', or folders written by 'embed'. A gallery that does not exist
+    is created."""
     bucket: str | None = None
-    """With Milvus: the bucket that the cluster itself uses, s3://BUCKET/FOLDER; rows then go by it."""
+    """With Milvus: the cluster's own bucket, s3://BUCKET/FOLDER, to send the rows through."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CopyOptions(GalleryOptions):
-    """Copy into another file or server, checked row by row."""
+    """Copy to another file or server, checked row by row."""
 
     target: str
-    """Where to: a file or milvus://host:port/NAME; made if it is not there."""
+    """A file or milvus://host:port/NAME; created if it does not exist."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReembedOptions(GalleryOptions):
-    """Compute all features anew with another model."""
+class ReembedOptions(GalleryOptions, ModelOption, DeviceOption):
+    """Recompute all features with another model."""
 
     model: Path = field(metadata=REQUIRED)
-    """Run, model file, exported folder or name of a model to compute all features with."""
-    device: str | None = None
-    """cpu, cuda or mps; default: a GPU if there is one."""
     feature: Feature | None = None
-    """Feature to hold; default: the kind it holds now."""
+    """Feature to hold; default: the one it holds now."""
     drop_missing: bool = False
-    """Remove rows whose files are gone or have changed, instead of stopping."""
+    """Remove rows whose image files are gone or have changed, instead of stopping."""

@@ -6,7 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from slimreid.cli.options import REQUIRED, Cameras, Feature, Split
+from slimreid.cli.options import (
+    NOTE,
+    REQUIRED,
+    BatchOptions,
+    CameraOption,
+    DeviceOption,
+    Feature,
+    JsonOption,
+    ModelOption,
+    Split,
+    ThreadsOption,
+)
 from slimreid.config.model import DEFAULT_MODEL
 from slimreid.config.values import check_least
 from slimreid.errors import ConfigError
@@ -14,60 +25,47 @@ from slimreid.errors import ConfigError
 PICTURES = (".png", ".jpg", ".jpeg", ".html", ".htm")
 
 
-@dataclass(frozen=True)
-class EmbedOptions:
-    """Compute features of all images of a dataset or folder into one file."""
+@dataclass(frozen=True, kw_only=True)
+class EmbedOptions(BatchOptions, ThreadsOption, DeviceOption, CameraOption, ModelOption):
+    """Compute features of all images of a dataset or folder."""
 
     images: Path
-    """Manifest, a folder with manifest.csv, or any folder of images. Into Parquet: a manifest, which may be
-    Parquet itself."""
+    """Manifest, a folder with manifest.csv, or any folder of images. For Parquet output: a manifest (.csv or
+    .parquet)."""
     model: Path = Path(DEFAULT_MODEL)
-    """Folder of a run or checkpoint, a model file, the folder of an exported model, or the name of one that
-    ships."""
     out: Path = Path("features.safetensors")
     """File for the features (.safetensors), with identities, paths, cameras and the model's fingerprint; or a
-    folder for Parquet files (no suffix, or .parquet), which are written piece by piece: run the same
-    command to continue after a crash."""
+    folder for Parquet files (no suffix, or .parquet). Parquet is written piece by piece: run the same command
+    to continue after a crash."""
     engine: Literal["local", "ray"] = "local"
-    """What embeds: this process, or a pool of actors of Ray Data (into Parquet)."""
+    """Embed in this process, or in a pool of Ray Data actors (Parquet output only)."""
     address: str | None = None
-    """Cluster of Ray: auto, HOST:PORT or ray://HOST:PORT; default: a Ray of this machine for this command."""
+    """Ray cluster: auto, HOST:PORT or ray://HOST:PORT; default: Ray is started on this machine."""
     actors: int | None = None
-    """Actors of Ray, one model each; default: as many as fit."""
+    """Number of Ray actors, one model each; default: as many as fit."""
     actor_cpus: float = 1.0
     """CPUs of each actor."""
     actor_gpus: float = 0.0
     """GPUs of each actor; give --device cuda too."""
     json: bool = False
-    """With Parquet: print the summary as JSON."""
+    """Parquet output only: print the summary as JSON."""
     feature: Feature = "both"
     """Feature to compute: one branch of the model, or both together."""
     modalities: str | None = None
     """Use only these modalities, e.g. rgb,nir or rn; default: all there are."""
     modality: str | None = None
-    """In a folder without manifest: modality of images whose path does not name one."""
+    """In a folder without manifest: modality of images whose path names none."""
     split: Split | None = None
     """Embed the rows of this split only."""
     camera: str | None = None
-    """In a folder without manifest: camera that took the images, for a model that was adapted to a site."""
-    cameras: Cameras = "auto"
-    """Are cameras with the names of training cameras the same ones? auto = only in the data of the run."""
-    device: str | None = None
-    """cpu, cuda or mps; default: a GPU if there is one. Exported models run on the CPU."""
-    threads: int | None = None
-    """CPU threads of an exported model; default: all that this process may use."""
-    batch: int | None = None
-    """Samples per batch; default: as in training."""
-    workers: int | None = None
-    """Threads that load images; default: as in training."""
-    skip_broken: bool = False
-    """Leave out samples whose files cannot be read, instead of stopping."""
+    """Camera that took the images of a folder without manifest, for a model adapted to a site ('slimreid
+    adapt')."""
     overwrite: bool = False
     """Replace a file that exists and is different."""
 
     def __post_init__(self) -> None:
-        check_least(self, 1, "batch", "threads", "actors")
-        check_least(self, 0, "workers")
+        super().__post_init__()
+        check_least(self, 1, "threads", "actors")
         if self.engine == "local" and (
             self.address or self.actors or self.actor_cpus != 1 or self.actor_gpus
         ):
@@ -90,37 +88,34 @@ class EmbedOptions:
         return self.out.suffix.lower() in ("", ".parquet")
 
 
-@dataclass(frozen=True)
-class SearchOptions:
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(JsonOption, ThreadsOption, DeviceOption, ModelOption):
     """Find the samples of a folder that are most similar to given images."""
 
     images: list[str]
-    """Image files. Names that differ only in the modality (a_rgb.png a_tir.png) are one sample, as are all
-    files written tir=FILE."""
+    """Image files. Files whose names differ only in the modality (a_rgb.png a_tir.png) are one sample, as are
+    all files given as MODALITY=FILE (tir=a.png)."""
     in_: Path = field(metadata=REQUIRED)
     """Where to search: a folder of images, a manifest, or a file written by 'slimreid embed'."""
-    model: Path | None = None
-    """Folder of a run or checkpoint, a model file, the folder of an exported model, or the name of one that
-    ships; default: people-tiny, for a file of embeddings the model that made it, where that one ships or is
-    in the folder 'runs'."""
+    model: Path | None = field(
+        default=None,
+        metadata={
+            NOTE: "Default: people-tiny; for a file of embeddings the model that made it, if it ships or is "
+            "in the folder 'runs'."
+        },
+    )
     top: int = 10
-    """Number of answers per query."""
+    """Number of results per query."""
     feature: Feature = "both"
     """Feature to search by."""
     modality: str | None = None
-    """Modality of images whose path does not name one; default: rgb."""
-    camera: str = ""
-    """Camera that took the images to search for, for a model that was adapted to a site."""
+    """Modality of images whose path names none; default: rgb."""
+    query_camera: str = ""
+    """Camera that took the query images, for a model adapted to a site ('slimreid adapt')."""
     gallery_camera: str | None = None
-    """In a folder without manifest: camera that took the images to search among."""
-    device: str | None = None
-    """cpu, cuda or mps; default: a GPU if there is one. Exported models run on the CPU."""
-    threads: int | None = None
-    """CPU threads of an exported model; default: all that this process may use."""
+    """Camera that took the images of a folder without manifest, for a model adapted to a site."""
     picture: Path | None = None
-    """Also draw queries and answers: .png, .jpg or .html."""
-    json: bool = False
-    """Print everything as JSON."""
+    """Also draw queries and results: .png, .jpg or .html."""
 
     def __post_init__(self) -> None:
         check_least(self, 1, "top", "threads")
@@ -128,12 +123,11 @@ class SearchOptions:
             raise ConfigError(f"--picture {self.picture}: end its name in {', '.join(PICTURES)}")
 
 
-@dataclass(frozen=True)
-class ShowOptions:
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions(ModelOption):
     """Draw the patches a model kept in a sample, with --rank also its rank list."""
 
-    model: Path
-    """Folder of a run or checkpoint, a model file, or the folder of an exported model."""
+    model: Path = field(metadata={NOTE: "An exported model needs --rank."})
     sample: list[str] = field(default_factory=list)
     """File names, query numbers (from 0), or split and number such as train:3; default: the first query."""
     token: int | None = None
@@ -142,11 +136,11 @@ class ShowOptions:
     """Picture to write (.png), or a folder for several; default: pictures/ beside the model."""
     data: Path | None = None
     """Manifest to take samples from; default: the data of the run."""
-    missing: str | None = None
+    without: str | None = None
     """Modalities to leave out of the sample, e.g. nir, nir,tir or nt."""
     rank: bool = False
     """Also draw the rank list of the sample, in a second file."""
     feature: Feature = "both"
     """Feature to rank by."""
-    look: Literal["light", "dark"] = "light"
+    theme: Literal["light", "dark"] = "light"
     """Colours of the picture."""

@@ -6,25 +6,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from slimreid.cli.options import Cameras, Feature, Protocol
+from slimreid.cli.options import (
+    NOTE,
+    BatchOptions,
+    CameraOption,
+    DeviceOption,
+    Feature,
+    JsonOption,
+    ModelOption,
+    Protocol,
+)
 from slimreid.config import Config
 from slimreid.config.values import check_least
 from slimreid.errors import ConfigError
 
 
-@dataclass(frozen=True)
-class EvaluateOptions:
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(BatchOptions, DeviceOption, CameraOption, ModelOption):
     """Evaluate retrieval with a trained model."""
 
-    model: Path
-    """Folder of a run or checkpoint, a model file, the folder of an exported model, the name of one that
-    ships, or a folder of embeddings in Parquet ('slimreid embed --out FOLDER'), which is read in blocks."""
+    model: Path = field(metadata={NOTE: "Or a folder of embeddings ('slimreid embed --out FOLDER')."})
     data: Path | None = None
     """Manifest, or a folder with manifest.csv; default: the data of the run."""
     feature: Literal["original", "slimmed", "fused", "both", "all"] = "all"
     """Feature to search by: one branch of the model, both together, or all of these in turn."""
     missing: Literal["none", "all"] = "none"
-    """all = also evaluate every subset of the modalities, for queries and gallery."""
+    """all: also evaluate every subset of the modalities, for queries and gallery."""
     rerank: bool = False
     """Also report results with k-reciprocal re-ranking."""
     rerank_k1: int | None = None
@@ -34,35 +41,25 @@ class EvaluateOptions:
     rerank_lambda: float | None = None
     """Weight of the original distance in re-ranking, 0 to 1; default: 0.3."""
     threshold: list[str] = field(default_factory=list)
-    """Thresholds to apply here: scores (1.3, or rt=1.3 for samples in rgb and tir), or an evaluation of this
-    model that chose some (runs/first/evaluation). Shows their true and false match rates on this data."""
+    """Report true and false match rates at these thresholds: scores (1.3, or rt=1.3 for samples in rgb and
+    tir), or another evaluation of this model (runs/first/evaluation), whose thresholds are taken."""
     protocol: Protocol | None = None
     """Which gallery images a query ignores (same identity and camera, or scene); default: the manifest's."""
-    part: Literal["test", "val"] = "test"
-    """Search the queries in the gallery (test), or the validation samples among themselves (val)."""
+    split: Literal["test", "val"] = "test"
+    """test: search the queries in the gallery; val: search each validation sample among the others."""
     out: Path | None = None
     """Folder for results and features; default: evaluation in the folder of the run."""
-    cameras: Cameras = "auto"
-    """Are cameras with the names of training cameras the same ones? auto = only in the data of the run."""
-    device: str | None = None
-    """cpu, cuda or mps; default: a GPU if there is one."""
-    batch: int | None = None
-    """Samples per batch; default: as in training."""
-    workers: int | None = None
-    """Threads that load images; default: as in training."""
-    skip_broken: bool = False
-    """Leave out samples whose files cannot be read, instead of stopping."""
     no_cache: bool = False
     """Extract the features again and do not store them."""
     memory: int = 1024
-    """For embeddings in Parquet: megabytes of scores in memory at a time."""
+    """For a folder of embeddings: megabytes of scores in memory at a time."""
 
     def __post_init__(self) -> None:
         given = (self.rerank_k1, self.rerank_k2, self.rerank_lambda)
         if not self.rerank and any(value is not None for value in given):
             raise ConfigError("--rerank-k1, --rerank-k2 and --rerank-lambda go with --rerank")
-        check_least(self, 1, "batch", "memory")
-        check_least(self, 0, "workers")
+        super().__post_init__()
+        check_least(self, 1, "memory")
 
 
 @dataclass(frozen=True)
@@ -70,8 +67,8 @@ class CompareOptions:
     """Compare trained models in one table; runs that differ only in the seed share a row."""
 
     models: list[Path]
-    """Folders of runs or exported models, model files, evaluations (evaluation.json), or results of
-    experiments (.json)."""
+    """Models, each a run, checkpoint, model file or exported model, or the name of a model that ships; or
+    evaluations (evaluation.json) and results of experiments (.json)."""
     data: Path | None = None
     """Manifest to evaluate all models on; default: the data of each run."""
     feature: Feature = "both"
@@ -101,7 +98,7 @@ class ReportOptions:
     """Write one HTML page on trained models: metrics, curves, examples."""
 
     models: list[Path]
-    """Folders of runs, or model files; the first is the reference of the comparison."""
+    """Models, each a run, checkpoint or model file; all are compared with the first."""
     out: Path = Path("report.html")
     """The page to write."""
     data: Path | None = None
@@ -112,16 +109,15 @@ class ReportOptions:
             raise ConfigError(f"--out {self.out}: a report is a web page; end its name in .html")
 
 
-@dataclass(frozen=True)
-class ProfileOptions:
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions(ModelOption):
     """Measure parameters, GFLOPs, tokens per block, latency, throughput and memory."""
 
-    model: Path
-    """Folder of a run or an exported model, a model file, or a recipe or config (.yaml), untrained."""
-    batch: tuple[int, ...] = (1, 8, 32)
+    model: Path = field(metadata={NOTE: "Or a recipe or config (.yaml), which is measured untrained."})
+    batch_sizes: tuple[int, ...] = (1, 8, 32)
     """Batch sizes in samples; a sample has one image per modality."""
     repeats: int = 20
-    """Forward passes at each batch size; median and 95th percentile are shown."""
+    """Forward passes at each batch size; the median and 95th percentile are shown."""
     device: str = "cpu"
     """cpu, cuda or mps."""
     threads: int | None = None
@@ -132,19 +128,21 @@ class ProfileOptions:
     """Number of training identities, which sets the size of the heads (configs only)."""
     cameras: int = 4
     """Number of training cameras (configs only)."""
-    json: Path | None = None
-    """File to write everything to."""
+    out: Path | None = None
+    """File to write everything to, as JSON."""
     overwrite: bool = False
     """Replace the file if it exists."""
 
     def __post_init__(self) -> None:
-        if not self.batch or min(self.batch) < 1:
-            raise ConfigError(f"--batch takes numbers over 0 such as 1,8,32, not {list(self.batch)}")
+        if not self.batch_sizes or min(self.batch_sizes) < 1:
+            raise ConfigError(
+                f"--batch-sizes takes numbers over 0 such as 1,8,32, not {list(self.batch_sizes)}"
+            )
         check_least(self, 1, "threads", "repeats")
 
 
-@dataclass(frozen=True)
-class SummaryOptions:
+@dataclass(frozen=True, kw_only=True)
+class SummaryOptions(JsonOption):
     """Show parameters, GFLOPs, tokens per stage and feature sizes."""
 
     config: Config
@@ -152,13 +150,8 @@ class SummaryOptions:
     """Number of training identities, which sets the size of the heads."""
     cameras: int = 4
     """Number of training cameras."""
-    json: bool = False
-    """Print everything as JSON."""
 
 
-@dataclass(frozen=True)
-class ListOptions:
+@dataclass(frozen=True, kw_only=True)
+class ListOptions(JsonOption):
     """List the named backbones."""
-
-    json: bool = False
-    """Print everything as JSON."""

@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from slimreid.cli.options import NOTE, ModelOption
+from slimreid.cli.options.gallery import OF_GALLERY
 from slimreid.config.values import check_least
 from slimreid.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServedOptions:
-    """What all commands about a service have."""
+    """Options of all commands about a service."""
 
     gallery: str
     """File of the gallery, or milvus://host:port/NAME."""
@@ -21,41 +23,40 @@ class ServedOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeOptions(ServedOptions):
+class ServeOptions(ServedOptions, ModelOption):
     """Serve a gallery: a page to search it, an HTTP interface for programs. See also 'serve token'."""
 
-    model: Path | None = None
-    """Run, model file, exported folder or name of a model; default: the one the gallery was made with."""
+    model: Path | None = field(default=None, metadata={NOTE: OF_GALLERY})
     host: str = "127.0.0.1"
     """Address to listen on; any but the loopback needs tokens ('slimreid serve token add')."""
     port: int = 8000
     """Port to listen on."""
     name: list[str] = field(default_factory=list)
-    """Host names by which people reach the service, e.g. behind a proxy."""
+    """Host names under which the service is reached, e.g. behind a proxy."""
     https: bool = False
-    """People reach the service by https through a proxy: send cookies by https alone."""
+    """A proxy serves the page by https: send cookies over https only."""
     tls_cert: Path | None = None
-    """Certificate file (PEM), to speak https itself."""
+    """Certificate file (PEM), to serve https without a proxy."""
     tls_key: Path | None = None
     """Key file (PEM) of the certificate."""
     queue: int = 128
-    """Samples that may wait; beyond that requests are refused (503)."""
+    """Most samples waiting to be embedded; further requests are refused (503)."""
     batch: int = 16
-    """Samples that are embedded together at most."""
+    """Most samples embedded together."""
     max_body: int = 32
-    """Megabytes that one request may send."""
+    """Most megabytes in one request."""
     max_images: int = 64
-    """Images in one request."""
+    """Most images in one request."""
     max_pixels: int = 16
-    """Megapixels of one image."""
+    """Most megapixels in one image."""
     timeout: float = 30.0
-    """Seconds for one request."""
+    """Seconds after which a request fails."""
     rate_limit: float = 100.0
-    """Requests per second and token in the long run; 0 = no limit."""
+    """Requests per second and token, on average; 0 = no limit."""
     decoders: int = 2
-    """Processes that decode images."""
+    """Number of processes that decode images."""
     forget_images: bool = False
-    """Do not keep images that are enrolled: features cannot be computed anew then."""
+    """Do not keep enrolled images; features can then not be recomputed with another model."""
 
     def __post_init__(self) -> None:
         check_least(self, 1, "queue", "batch", "max_body", "max_images", "max_pixels", "decoders")
@@ -70,10 +71,10 @@ class ServeOptions(ServedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenAddOptions(ServedOptions):
-    """Make a token and show it, this once."""
+    """Make a token and show it; it is shown only once."""
 
     role: Literal["viewer", "editor", "admin"] = field(metadata={"required": True})
-    """viewer: search; editor: also change the gallery; admin: also calibrate and erase for good."""
+    """viewer: search; editor: also change the gallery; admin: also calibrate and erase."""
     name: str | None = None
     """Name of the token, for the log; default: the role."""
 

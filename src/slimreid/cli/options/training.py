@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from slimreid.cli.options import HIDDEN, REQUIRED, Feature
 from slimreid.config import Config
@@ -17,7 +18,7 @@ class QuickstartOptions:
     out: Path | None = None
     """Folder for everything; default: quickstart, or quickstart-fast with --fast. Run again to continue."""
     fast: bool = False
-    """A much smaller version that only shows the steps; its figures mean little."""
+    """Small dataset and few epochs: checks the installation, not accuracy."""
 
     @property
     def folder(self) -> Path:
@@ -33,7 +34,8 @@ class TrainOptions:
     out: Path = Path("runs/train")
     """Folder of the run: checkpoints, metrics, results and the final model."""
     resume: str = "never"
-    """auto = continue the run in --out if there is one; never; or the folder of a run or checkpoint."""
+    """auto: continue the run in --out if there is one; never: start a new run; or the folder of the run or
+    checkpoint to continue."""
     demo_config: Path | None = None
     """DeMo config (.yml); DeMo's KEY VALUE pairs may follow at the end of the command."""
     demo_options: list[str] = field(default_factory=list, metadata=HIDDEN)
@@ -60,7 +62,7 @@ class ImportDemoOptions:
 
 @dataclass(frozen=True)
 class AblateOptions:
-    """Train every combination of some options with several seeds; compare."""
+    """Train every combination of some options with several seeds, and compare them."""
 
     config: Config
     grid: list[str] = field(default_factory=list)
@@ -69,11 +71,11 @@ class AblateOptions:
     """Seeds for each combination."""
     out: Path = Path("runs/ablation")
     """Folder for runs, results, table and plot. Run the same command again to continue: finished runs are
-    kept, interrupted ones resumed."""
+    kept, interrupted ones are resumed."""
     feature: Feature = "both"
     """Feature to compare by."""
-    missing: bool = False
-    """Also evaluate every subset of the modalities."""
+    missing: Literal["none", "all"] = "none"
+    """all: also evaluate every subset of the modalities, for queries and gallery."""
     skip_speed: bool = False
     """Do not measure images per second."""
     rerun: bool = False

@@ -1,4 +1,4 @@
-"""Augmentation of aligned multi-spectral samples.
+"""Augmentation of aligned multi-modal samples.
 
 One geometry (flip, crop) is drawn per sample and shared by all its modalities, because guidance across
 spectra needs their patches to match; `share_geometry: false` restores the independent draws of earlier
@@ -144,6 +144,6 @@ class TestTransform:
         self.mode = config.test_resize
 
     def __call__(self, images: Mapping[str, Tensor], rng: Rng | None = None) -> dict[str, Tensor]:
-        """Normalise."""
+        """Normalise by mean and std; `rng` is there because training transforms take one."""
         mean, std = self.config.mean, self.config.std
         return {name: torch.from_numpy(normalise(x.numpy(), mean, std)) for name, x in images.items()}

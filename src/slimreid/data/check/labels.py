@@ -93,7 +93,7 @@ def unmatched_modalities(manifest: Manifest) -> Iterator[Problem]:
 
 
 def unmatched(manifest: Manifest, protocol: Protocol) -> Iterator[Problem]:
-    """Queries that the protocol leaves without any right answer in the gallery."""
+    """Queries that the protocol leaves without any correct match in the gallery."""
     for queries, gallery, title in (
         (manifest.select("query"), manifest.select("gallery"), "query"),
         (manifest.select("val"), manifest.select("val"), "val"),

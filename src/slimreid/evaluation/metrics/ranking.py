@@ -9,7 +9,7 @@
 What is left is right if it has the query's identity, and wrong otherwise. A query with nothing right left
 is skipped.
 
-Average precision, CMC and mINP need nothing but the ranks of a query's right answers, and those follow from
+Average precision, CMC and mINP need nothing but the ranks of a query's correct matches, and those follow from
 the *values* of all scores: rank = 1 + number of higher scores (+ equal ones before it in the gallery).
 Sorting values alone is many times cheaper than an argsort. Order: higher score first; among equal scores the
 lower gallery index first.
@@ -28,7 +28,7 @@ from slimreid.errors import DataError
 from slimreid.evaluation.metrics.labels import EncodedLabels, Ints, Labels
 
 NO_RANK = torch.iinfo(torch.int64).max
-"""Stands after the last rank of a query that has fewer right answers than others."""
+"""Stands after the last rank of a query that has fewer correct matches than others."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Positives:
     |------------|-----------|-----------------------------------------|
     | `query`    | (E,)      | which of the b queries                  |
     | `item`     | (E,)      | gallery index, ascending within a query |
-    | `is_match` | (E,) bool | a right answer; the others are ignored  |
+    | `is_match` | (E,) bool | a correct match; the others are ignored  |
     """
 
     query: Ints
@@ -77,7 +77,7 @@ class PositiveIndex:
         return Positives(query, item, is_match)
 
     def counts(self) -> tuple[Ints, Ints]:
-        """Right answers and candidates (right or wrong, not ignored) of every query, (Q,) each."""
+        """Correct matches and candidates (right or wrong, not ignored) of every query, (Q,) each."""
         Q, G = len(self.labels.query_ids), len(self.labels.gallery_ids)
         matches = np.zeros(Q, dtype=np.int64)
         ignored = np.zeros(Q, dtype=np.int64)
@@ -91,12 +91,12 @@ class PositiveIndex:
 
 
 def has_matches(labels: Labels) -> bool:
-    """Whether any query has a right answer."""
+    """Whether any query has a correct match."""
     return bool((PositiveIndex(labels.encoded).counts()[0] > 0).any())
 
 
 def no_match_error(labels: EncodedLabels) -> DataError:
-    """What to say when no query at all has a right answer."""
+    """What to say when no query at all has a correct match."""
     known = np.isin(labels.query_ids, labels.gallery_ids).any()
     if not known:
         return DataError(
@@ -107,7 +107,7 @@ def no_match_error(labels: EncodedLabels) -> DataError:
         "scene": "the gallery has them only from the same scene; mend the scenes or use 'none'",
         "none": "the gallery has their identities only as the very same sample",
     }[labels.protocol]
-    return DataError(f"no query has a right answer under protocol '{labels.protocol}': {reason}")
+    return DataError(f"no query has a correct match under protocol '{labels.protocol}': {reason}")
 
 
 def mask_ignored(scores: Tensor, positives: Positives) -> Tensor:
@@ -127,10 +127,10 @@ def sort_values(scores: Tensor) -> Tensor:
 
 
 def rank_matches(scores: Tensor, ordered: Tensor, positives: Positives) -> Tensor:
-    """Ranks from 1 of the right answers of each query, ascending, (b, n); `NO_RANK` fills short rows.
+    """Ranks from 1 of the correct matches of each query, ascending, (b, n); `NO_RANK` fills short rows.
 
     `scores` (b, G) with ignored items at −inf, `ordered` (b, G) the same sorted; n is the largest number of
-    right answers (at least 1).
+    correct matches (at least 1).
     """
     B, G = scores.shape
     query, item = positives.query[positives.is_match], positives.item[positives.is_match]

@@ -55,7 +55,7 @@ class QueryPrecisions:
 
     @property
     def valid(self) -> NDArray[np.bool_]:
-        """(Q,): the queries that count, because they have a right answer left in the gallery."""
+        """(Q,): the queries that count, because they have a correct match left in the gallery."""
         return ~np.isnan(self.average_precision)
 
     @property
@@ -78,9 +78,9 @@ class RetrievalResult(QueryPrecisions):
     | `protocol`          |                 | `camera`, `scene` or `none`                                 |
     | `query_ids`         | (Q,)            | identities as they were given                               |
     | `average_precision` | (Q,) float64    | NaN for skipped queries                                     |
-    | `inverse_penalty`   | (Q,) float64    | right answers / rank of the last one; NaN for skipped       |
-    | `first_hit`         | (Q,) int64      | rank of the first right answer; 0 for skipped               |
-    | `matches`           | (Q,) int64      | right answers in the gallery; 0 for skipped                 |
+    | `inverse_penalty`   | (Q,) float64    | correct matches / rank of the last one; NaN for skipped     |
+    | `first_hit`         | (Q,) int64      | rank of the first correct match; 0 for skipped              |
+    | `matches`           | (Q,) int64      | correct matches in the gallery; 0 for skipped               |
     | `candidates`        | (Q,) int64      | gallery items that were ranked (all but the ignored)        |
     | `cmc`               | (max rank,)     | share of queries with a hit up to rank 1, 2, ...            |
     | `top_index`         | (Q, k) int64    | gallery index of the first k; −1 where there are fewer      |
@@ -110,7 +110,7 @@ class RetrievalResult(QueryPrecisions):
             raise DataError(f"top_index must be ({Q}, k), not {self.top_index.shape}")
         valid = self.matches > 0
         if not valid.any():
-            raise DataError("a result needs at least one query with a right answer")
+            raise DataError("a result needs at least one query with a correct match")
         for name in ("average_precision", "inverse_penalty"):
             shares = getattr(self, name)
             if not np.array_equal(np.isnan(shares), ~valid):
@@ -129,7 +129,7 @@ class RetrievalResult(QueryPrecisions):
 
     @property
     def skipped_queries(self) -> int:
-        """How many queries were left out, for want of any right answer."""
+        """How many queries were left out because they have no correct match."""
         return int((~self.valid).sum())
 
     @property
@@ -144,7 +144,7 @@ class RetrievalResult(QueryPrecisions):
         return float(expected_average_precision(self.matches[valid], self.candidates[valid]).mean())
 
     def rank(self, k: int) -> float:
-        """Share of queries with a right answer among the first k; raises `DataError` beyond `max_rank`."""
+        """Share of queries with a correct match among the first k; raises `DataError` beyond `max_rank`."""
         if not 1 <= k <= len(self.cmc):
             raise DataError(f"rank {k} is not kept; evaluate with max_rank of at least {k}")
         return float(self.cmc[k - 1])
@@ -258,7 +258,7 @@ def _resampled_means(
     names, identity = np.unique(result.query_ids[valid], return_inverse=True)
     identity = identity.reshape(-1)
     if len(names) < 2:
-        raise DataError("an interval over identities needs at least two of them with a right answer")
+        raise DataError("an interval over identities needs at least two of them with a correct match")
     queries = np.bincount(identity).astype(np.float64)
     sums = [np.bincount(identity, weights=v[valid]) for v in values]
     parts = [[draws @ s / (draws @ queries) for s in sums] for draws in _draws(len(names), samples, seed)]

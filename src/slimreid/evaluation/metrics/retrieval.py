@@ -50,7 +50,7 @@ def evaluate_retrieval(
     roc: bool = False,
     rerank: KReciprocal | None = None,
 ) -> RetrievalResult:
-    """Rank the gallery for every query and measure how early the right answers come.
+    """Rank the gallery for every query and measure how early the correct matches come.
 
     Args:
         query_features: (Q, D), torch or numpy.
@@ -92,10 +92,20 @@ def evaluate_scores(
     measures: Sequence[Measure] = (),
     chunk_megabytes: float = CHUNK_MEGABYTES,
 ) -> RetrievalResult:
-    """The same for anything that gives scores, and in the same pass whatever `measures` count.
+    """`evaluate_retrieval` for anything that gives scores, in one pass over them.
 
-    Works in chunks of about `chunk_megabytes`. Raises `ConfigError` for an option out of range, `DataError`
-    when no query has a right answer.
+    Args:
+        source: Scores of queries (Q) and gallery items (G), by blocks of queries.
+        labels: Identities, cameras and scenes of both, and the protocol.
+        max_rank: Length of the CMC.
+        top_k: Items of the rank list kept for every query.
+        roc: Whether to compute match rates over all pairs, too.
+        measures: Further figures to compute in the same pass.
+        chunk_megabytes: About how much memory the scores of a block take.
+
+    Raises:
+        ConfigError: For an option out of range.
+        DataError: When no query has a correct match.
     """
     if max_rank < 1 or top_k < 0:
         raise ConfigError(f"max_rank must be at least 1 and top_k at least 0, not {max_rank} and {top_k}")
@@ -110,9 +120,9 @@ def evaluate_scores(
 
 
 class Ranks:
-    """The ranks of right answers, and the first k items of each query; a `Measure`.
+    """The ranks of correct matches, and the first k items of each query; a `Measure`.
 
-    Raises `DataError` when no query has a right answer.
+    Raises `DataError` when no query has a correct match.
     """
 
     def __init__(self, labels: EncodedLabels, shape: tuple[int, int], top_k: int) -> None:
@@ -196,7 +206,7 @@ class CameraPairs:
     query_cameras: NDArray[np.generic]
     gallery_cameras: NDArray[np.generic]
     map: Floats
-    """(A, B), 0 to 1; NaN where no query has a right answer."""
+    """(A, B), 0 to 1; NaN where no query has a correct match."""
     queries: Ints
     """(A, B): the queries behind each figure."""
 

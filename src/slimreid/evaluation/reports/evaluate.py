@@ -66,7 +66,7 @@ class Evaluation:
     rerank: KReciprocal | None = None
     """Options of re-ranking, if it was asked for."""
     cameras: Cameras = "auto"
-    """Whether cameras named as those of training were taken for those."""
+    """What camera names meant, see `Cameras`."""
     adaptation: str = ""
     """SHA-256 of what the model was adapted with; empty where it was not."""
     skip_broken: bool | None = None

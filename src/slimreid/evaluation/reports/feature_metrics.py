@@ -102,7 +102,7 @@ def feature_metrics(
 ) -> FeatureMetrics:
     """Evaluate one kind of feature; similarities are computed once.
 
-    Raises `DataError` when no query has a right answer.
+    Raises `DataError` when no query has a correct match.
     """
     query = prepare_rows(features, kind, similarity, search.query)
     gallery = prepare_rows(features, kind, similarity, search.gallery)

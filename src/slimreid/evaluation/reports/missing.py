@@ -54,9 +54,9 @@ class MissingMatrix:
     subsets: tuple[Subset, ...]
     """Small ones first; the last one is complete."""
     map: Floats
-    """(S, S), 0 to 1; NaN where no query has a right answer, or the subsets share nothing."""
+    """(S, S), 0 to 1; NaN where no query has a correct match, or the subsets share nothing."""
     rank1: Floats
-    """(S, S), 0 to 1; NaN where no query has a right answer."""
+    """(S, S), 0 to 1; NaN where no query has a correct match."""
     valid_queries: Ints
     """(S, S): the queries behind each figure; fewer where samples lack a modality of their own accord."""
     chance: float
@@ -146,7 +146,7 @@ def missing_matrix(
 def _cell(
     search: Search, similarity: Similarity, rows: Ints, query: Prepared, columns: Ints, gallery: Prepared
 ) -> RetrievalResult | None:
-    """Figures of one pair of subsets; None where no query has a right answer."""
+    """Figures of one pair of subsets; None where no query has a correct match."""
     if not len(rows) or not len(columns):
         return None
     labels = search.labels(rows, columns)
@@ -165,7 +165,7 @@ def mixed_gallery(
 ) -> MixedGallery | None:
     """Evaluate with a random subset of the modalities for each sample, on both sides, in several draws.
 
-    None where no query has a right answer.
+    None where no query has a correct match.
     """
     labels = search.labels()
     if not has_matches(labels):

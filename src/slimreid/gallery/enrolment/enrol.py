@@ -58,9 +58,21 @@ def enrol_source(
 ) -> Enrolled:
     """Enrol the samples of a source that are not in the gallery yet.
 
-    Each `CHUNK` of samples is one commit, so a killed process has to be started again only for the rest. All
-    of them are one entry of the log and are undone together. Raises `DataError` for a broken file unless it
-    is to be skipped, and `GalleryError`.
+    Each `CHUNK` of samples is one commit, so after a crash only the rest is enrolled. All of them are one
+    entry of the log and are undone together.
+
+    Args:
+        store: Gallery to enrol into.
+        model: Model of the gallery.
+        source: Samples with their labels.
+        by: Who enrols, for the log.
+        origin: Where the samples come from, for the log; '' = the kind of source.
+        skip_broken: Leave out samples whose files cannot be read.
+        show_progress: Force the progress bar on or off; None = in a terminal.
+
+    Raises:
+        DataError: For a broken file that is not skipped.
+        GalleryError: Where the gallery cannot be written.
     """
     done = Enrolled()
     hashes: list[str] = []

@@ -81,7 +81,7 @@ class EmbeddedRows:
         Raises `DataError` naming a damaged file.
         """
         self.left_out.clear()
-        for batch in read_blocks(self.files, [*_LABELS, "images", "spectra", "feature", "status"], size):
+        for batch in read_blocks(self.files, [*_LABELS, "images", "modalities", "feature", "status"], size):
             good = batch.filter(pc.equal(batch["status"], "ok"))
             self.left_out.update(status for status in batch["status"].to_pylist() if status != "ok")
             if len(good):
@@ -94,9 +94,9 @@ class EmbeddedRows:
 
 
 def _rows(batch: pa.RecordBatch) -> list[NewRow]:
-    lines = batch.select([*_LABELS, "images", "spectra"]).to_pylist()
+    lines = batch.select([*_LABELS, "images", "modalities"]).to_pylist()
     found = []
     for line, feature in zip(lines, feature_matrix(batch["feature"]), strict=True):
-        images, names = images_from_json(line.pop("images")), tuple(line.pop("spectra"))
+        images, names = images_from_json(line.pop("images")), tuple(line.pop("modalities"))
         found.append(NewRow(feature, names, files={name: images[name] for name in names}, **line))
     return found

@@ -17,7 +17,7 @@ from slimreid.json_files import Kinds, check_object, json_digest, parse_json
 
 SET_CARD_NAME = "embeddings.json"
 """A folder with this file is one of embeddings in Parquet."""
-FORMAT = 2
+FORMAT = 3
 _MOST_BYTES = 2**24
 _FREE = ("model", "manifest", "slimreid")
 """What may differ between two calls that mean the same work: places, and the version."""
@@ -47,7 +47,7 @@ class SetCard:
     similarity: Similarity
     """How these features are compared."""
     cameras: bool
-    """Whether cameras with names of training cameras were taken for these."""
+    """Whether cameras named as in training were taken to be the training cameras."""
     split: str
     """The split that was embedded; '' = all."""
     protocol: Protocol

@@ -1,20 +1,20 @@
 """The two kinds of Parquet files: rows of images that are to be embedded, and rows of embeddings.
 
-| column     | type                     | what                                                          |
-|------------|--------------------------|---------------------------------------------------------------|
-| `id`       | int64                    | row of the manifest as in a spreadsheet, where the header is 1 |
-| `split`    | string                   | train, val, query, gallery                                    |
-| `identity` | string                   | '' where nobody knows                                         |
-| `camera`   | string                   |                                                               |
-| `scene`    | string                   |                                                               |
-| `group`    | string                   | tracklet; '' for none                                         |
-| `time`     | double                   | seconds since 1970, null where nobody knows                   |
-| `images`   | string                   | JSON {modality: {path, box, window}}                          |
-| `spectra`  | list of string           | modalities that the feature is made of                        |
-| `hash`     | string                   | of the content of their files, see `content_hash`             |
-| `feature`  | fixed-size list of float | L2-normalised; null where status is not ok                    |
-| `status`   | string                   | see `Status`                                                  |
-| `error`    | string                   | why there is no feature; '' where there is one                |
+| column       | type                     | what                                                          |
+|--------------|--------------------------|---------------------------------------------------------------|
+| `id`         | int64                    | row of the manifest as in a spreadsheet, where the header is 1 |
+| `split`      | string                   | train, val, query, gallery                                    |
+| `identity`   | string                   | '' where nobody knows                                         |
+| `camera`     | string                   |                                                               |
+| `scene`      | string                   |                                                               |
+| `group`      | string                   | tracklet; '' for none                                         |
+| `time`       | double                   | seconds since 1970, null where nobody knows                   |
+| `images`     | string                   | JSON {modality: {path, box, window}}                          |
+| `modalities` | list of string           | those that the feature was computed from                      |
+| `hash`       | string                   | of the content of their files, see `content_hash`             |
+| `feature`    | fixed-size list of float | L2-normalised; null where status is not ok                    |
+| `status`     | string                   | see `Status`                                                  |
+| `error`      | string                   | why there is no feature; '' where there is one                |
 
 Rows of images have the columns up to `images`.
 """
@@ -49,7 +49,7 @@ def embedding_rows(dimension: int) -> pa.Schema:
     return pa.schema(
         [
             *IMAGE_ROWS,
-            ("spectra", pa.list_(pa.string())),
+            ("modalities", pa.list_(pa.string())),
             ("hash", pa.string()),
             ("feature", pa.list_(pa.float32(), dimension)),
             ("status", pa.string()),
@@ -64,7 +64,7 @@ class Embedded:
 
     features: NDArray[np.float32]
     """(n, D); anything where the status is not ok."""
-    spectra: Sequence[Sequence[str]]
+    modalities: Sequence[Sequence[str]]
     hash: Sequence[str]
     """'' where a file could not be read."""
     status: Sequence[Status]
@@ -78,7 +78,7 @@ def join_columns(rows: pa.Table, found: Embedded) -> pa.Table:
     missing = pa.array([status != "ok" for status in found.status], pa.bool_())
     feature = pa.FixedSizeListArray.from_arrays(flat, type=pa.list_(pa.float32(), D), mask=missing)
     columns = [rows.column(name) for name in IMAGE_ROWS.names]
-    columns += [found.spectra, found.hash, feature, found.status, found.error]
+    columns += [found.modalities, found.hash, feature, found.status, found.error]
     return pa.table(columns, schema=embedding_rows(D))
 
 

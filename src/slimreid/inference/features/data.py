@@ -16,7 +16,8 @@ from slimreid.inference.loaded_model import LoadedModel
 from slimreid.modalities import find_modality
 
 Cameras = Literal["auto", "same", "other"]
-"""Whether cameras of the data with names of training are those of training; auto = in the run's own data."""
+"""same: cameras named as in training are the training cameras; other: all are unknown; auto: same for the
+run's own data."""
 
 
 @dataclass(frozen=True)

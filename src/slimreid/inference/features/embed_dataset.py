@@ -56,8 +56,19 @@ def embed_dataset(
 ) -> tuple[Embeddings, tuple[str, ...]]:
     """Embed the samples of a dataset that have any of `modalities` (default: all); also gives notes.
 
-    Samples come in the order of the manifest. Raises `ConfigError` for a kind of feature or a modality that
-    is not there, `DataError` for a broken file, when nothing is left, or for features with NaN or infinity.
+    Samples come in the order of the manifest.
+
+    Args:
+        loaded: Model to embed with.
+        data: Samples to embed.
+        feature: `original`, `slimmed`, `fused` or `both`.
+        modalities: Modalities to use; None = all.
+        split: Rows to embed; None = all.
+        extraction: How the features are computed; None = as in training.
+
+    Raises:
+        ConfigError: For a feature that the model, or a modality that the data, does not have.
+        DataError: For a broken file, when nothing is left, or for features with NaN or infinity.
     """
     extraction = extraction or Extraction()
     check_kind(feature, tuple(loaded.sizes))

@@ -64,7 +64,7 @@ class PromptProtocol(H11Protocol):
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
+        """Cancel the deadline of a request that will not be finished."""
         if self._deadline is not None:
             self._deadline.cancel()
         super().connection_lost(exc)

@@ -97,7 +97,7 @@ async def rows(service: AnyService, who: Viewer, which: Annotated[RowFilter, Que
 
 @router.get("/rows/{row}")
 async def one_row(service: AnyService, who: Viewer, row: RowNumber) -> Row:
-    """A row."""
+    """One row by its number; 404 where there is none."""
     return show_row(await service.in_thread(_find, service, row))
 
 

@@ -105,7 +105,7 @@ class LiveDisplay(PlainDisplay):
         self._live.start()
 
     def step(self, report: StepReport) -> None:
-        """New numbers."""
+        """Update losses, accuracy, learning rate, speed and time left."""
         Progress.step(self, report)  # without lines in between
         losses = {name: f"{value:.4f}" for name, value in report.losses.items() if name != ACCURACY}
         self._rows |= {
@@ -120,7 +120,7 @@ class LiveDisplay(PlainDisplay):
         self._rows.pop("evaluating", None)
 
     def evaluating(self, part: str, done: int, total: int) -> None:
-        """How far the evaluation is."""
+        """Show how far the evaluation is; the row goes at the next update."""
         self._rows["evaluating"] = f"{part}, {done} of {total}"
 
     def epoch(self, report: EpochReport) -> None:
@@ -152,13 +152,13 @@ class TrainingBar(Callback):
         self._task = self._bar.add_task(f"training {name}", total=None)
 
     def start(self, plan: Plan) -> None:
-        """Show the bar."""
+        """Show the bar, advanced by the epochs done before."""
         done = plan.first_epoch * plan.updates
         self._bar.update(self._task, total=plan.epochs * plan.updates, completed=done)
         self._bar.start()
 
     def step(self, report: StepReport) -> None:
-        """Move on."""
+        """Advance the bar by one update."""
         self._bar.update(self._task, completed=report.step)
 
     def epoch(self, report: EpochReport) -> None:

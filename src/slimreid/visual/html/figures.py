@@ -41,7 +41,7 @@ def retrieval_section(runs: Runs) -> Section:
     told = "; ".join(
         f"{name}: rank-1 {points(r.rank(1))}, rank-10 {points(r.rank(10))}" for name, r in results.items()
     )
-    caption = "Queries with a right answer among the first k."
+    caption = "Queries with a correct match among the first k."
     cmc = plot(cmc_curves(results), f"Cumulative match curve. {told}", caption)
     cameras = {run.name: camera_table(run.scores.camera_pairs) for run in runs}
     return section("retrieval", "Retrieval", "Retrieval", cmc=cmc, cameras=cameras)
@@ -121,8 +121,8 @@ def mixed_table(runs: Runs) -> Table | None:
     columns = ["run", "mAP", "mean of all cells", "rank‑1", "same subset in first ten", "by chance"]
     caption = (
         "Mixed gallery: each sample, query or gallery, is seen in a random subset of the modalities (mean of "
-        f"{DRAWS} draws). Where a gallery is sorted by what was seen, not by who it is, more of the first "
-        "ten answers have exactly the query's subset than by chance. Hatched cells count by chance."
+        f"{DRAWS} draws). If a model ranks by modality instead of identity, more of the first "
+        "ten results have exactly the query's subset than by chance. Hatched cells count by chance."
     )
     return Table(columns, rows, caption) if rows else None
 

@@ -113,7 +113,7 @@ def _tiles(run: ReportRun) -> list[tuple[str, str]]:
     return [
         (points(result.map), f"mAP, 95 % interval {interval_points(run.scores.interval)}"),
         (f"{points(result.rank(1))} %", "rank-1: queries whose first answer is right"),
-        (points(result.minp), "mINP: precision at the last right answer"),
+        (points(result.minp), "mINP: precision at the last correct match"),
         (points(result.chance_map), "mAP of a random ranking"),
         (f"{result.valid_queries:,}", f"queries, {result.skipped_queries:,} skipped"),
         (f"{summary.gflops:.3g}", f"GFLOPs, {summary.parameters / 1e6:.3g} M parameters"),
@@ -143,7 +143,7 @@ def headline_table(runs: Runs, speeds: Speeds) -> Table:
     if len(runs) > 1:
         caption += " Bold differences are clear: their paired 95 % interval excludes 0."
     if skipped := runs[0].scores.result.skipped_queries:
-        caption += f" {skipped:,} queries without a right answer in the gallery are skipped."
+        caption += f" {skipped:,} queries without a correct match in the gallery are skipped."
     return Table([columns[k] for k in kept], [[row[k] for k in kept] for row in rows], caption)
 
 

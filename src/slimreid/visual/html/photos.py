@@ -72,7 +72,7 @@ def rank_section(runs: Sequence[ReportRun]) -> Section:
     """Rank lists of the best, the worst and of random queries."""
     lists = {run.name: _rank_lists(run) for run in runs}
     modalities = runs[0].evaluation.modalities
-    return section("ranks", "Answers to queries", "Answers", modalities=modalities, runs=lists)
+    return section("ranks", "Rank lists", "Rank lists", modalities=modalities, runs=lists)
 
 
 def _rank_lists(run: ReportRun) -> dict[str, list[ShownList]]:
@@ -95,7 +95,7 @@ def _rank_lists(run: ReportRun) -> dict[str, list[ShownList]]:
 
 def _shown_list(found: RankList, modalities: Sequence[str]) -> ShownList:
     matches = [str(rank) for rank, item in enumerate(found.items, start=1) if item.is_match]
-    what = f"right answers at ranks {', '.join(matches)}" if matches else "no right answer"
+    what = f"correct matches at ranks {', '.join(matches)}" if matches else "no correct match"
     title = found.title.split(" · ", 1)[1]
     digits = score_digits([item.score for item in found.items])
     query = Answer("query", "query", _photos(found.query, modalities), "", f"cam {found.query_camera}")

@@ -172,7 +172,7 @@ def _evaluate_options(run: ReportRun) -> list[str]:
             if getattr(rerank, key) != getattr(KReciprocal, key):
                 words += [option, f"{getattr(rerank, key):g}"]
     if evaluation.cameras != "auto":
-        words += ["--cameras", evaluation.cameras]
+        words += ["--camera-names", evaluation.cameras]
     if evaluation.skip_broken:
         words.append("--skip-broken")
     return words

@@ -110,9 +110,15 @@ def reduced_views(
 ) -> list[PatchView]:
     """Views of one sample of a batch, from what the model returns `with_reduced=True`.
 
-    `reduced` has (B, M, ...) tensors, `modalities` are the model's, `present` (B, M) bool or None for all;
-    `images` are those the model saw. `labels` name the stages of token reduction in the backbone, where each
-    stage selects among the patches that the one before it kept.
+    Args:
+        reduced: Tensors (B, M, ...) of the batch.
+        sample: Its number in the batch.
+        images: What the model saw, by modality.
+        modalities: The model's.
+        grid: Patches down and across.
+        present: (B, M) bool; None = all.
+        labels: Names of the stages of token reduction in the backbone, where each stage selects among the
+            patches that the one before it kept.
     """
     there = {name: present is None or bool(present[sample, m]) for m, name in enumerate(modalities)}
     views = []

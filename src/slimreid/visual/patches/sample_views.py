@@ -87,7 +87,7 @@ def open_sample(loaded: LoadedModel, data: ModelData, name: str, missing: str | 
     left = tuple(m for m in loaded.modalities if m in sample.images and m not in without)
     if not left:
         raise ConfigError(
-            f"--missing {missing}: nothing is left of '{name}', which has {', '.join(sample.images)}"
+            f"--without {missing}: nothing is left of '{name}', which has {', '.join(sample.images)}"
         )
     config = eval_config(loaded, data, workers=0)
     one = data.manifest.with_samples([sample])
@@ -168,7 +168,7 @@ def rank_sample(
     if matches:
         result = evaluate_scores(source, labels, top_k=0)
         title += f" · AP {100 * result.map:.1f}"
-    title += f" · {matches} right answer{'s' if matches != 1 else ''}"
+    title += f" · {matches} correct match{'es' if matches != 1 else ''}"
     windows = eval_config(loaded, data).data.windows
     found = rank_list(
         FirstItems.from_scores(source, labels, 0, length),

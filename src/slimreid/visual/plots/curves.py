@@ -116,7 +116,7 @@ def map_curves(
 
 
 def cmc_curves(results: Mapping[str, RetrievalResult], look: Look = LIGHT, *, max_rank: int = 20) -> Figure:
-    """Share of queries with a right answer among the first k."""
+    """Share of queries with a correct match among the first k."""
     check_names(list(results), "CMC curves")
     with look.drawing():
         figure, (axes,) = new_axes(look)

@@ -74,7 +74,7 @@ class FirstItems:
     def from_scores(cls, source: ScoreSource, labels: Labels, query: int, length: int = 10) -> FirstItems:
         """By scoring one query against the gallery; the row (1, G) is all that is computed.
 
-        A query without a right answer is ranked all the same.
+        A query without a correct match is ranked all the same.
         """
         Q, G = source.shape
         if not 0 <= query < Q:
@@ -94,7 +94,7 @@ def choose_queries(
     """Queries worth looking at, by average precision: {"best": [...], "worst": [...], "random": [...]}.
 
     Each query appears once, and each list takes different identities while it can. Among equally good ones
-    that with more right answers comes first, as it is the harder. The same seed draws the same random ones.
+    that with more correct matches comes first, as it is the harder. The same seed draws the same random ones.
     """
     if min(best, worst, random) < 0:
         raise ConfigError(f"numbers of queries must not be negative: {best}, {worst}, {random}")
@@ -149,12 +149,22 @@ def result_lists(
     gallery_cameras: Sequence[str],
     length: int = 10,
 ) -> list[RankList]:
-    """The lists of chosen queries (see `choose_queries`), each titled with why it was chosen and its AP."""
+    """The rank lists of chosen queries, each titled with why it was chosen and its average precision.
+
+    Args:
+        result: Retrieval with rank lists of at least `length` items.
+        chosen: Query numbers by why they were chosen, see `choose_queries`.
+        open_query: Query number -> its pictures.
+        open_item: Gallery number -> its pictures.
+        query_cameras: Names of the cameras of all queries.
+        gallery_cameras: Names of the cameras of the whole gallery.
+        length: Items per list.
+    """
     lists = []
     for why, queries in chosen.items():
         for query in queries:
             title = f"{why} · query {query} · identity {result.query_ids[query]} · AP "
-            title += f"{100 * result.average_precision[query]:.1f} · {result.matches[query]} right answers"
+            title += f"{100 * result.average_precision[query]:.1f} · {result.matches[query]} correct matches"
             found = FirstItems.from_result(result, query, length)
             camera = str(query_cameras[query])
             lists.append(rank_list(found, title, open_query(query), camera, open_item, gallery_cameras))

@@ -1,6 +1,6 @@
 """Rank lists as a picture: the query to the left, what it found to the right, modalities one below the other.
 
-Right answers have a solid frame and a tick, wrong ones a dashed frame and a cross, besides their colours.
+Correct matches have a solid frame and a tick, wrong ones a dashed frame and a cross, besides their colours.
 """
 
 from __future__ import annotations

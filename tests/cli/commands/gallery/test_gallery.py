@@ -136,7 +136,7 @@ def test_unlabelled_images_get_identities(people, tmp_path, capsys):
     )
     table, page = tmp_path / "clusters.csv", tmp_path / "clusters.html"
     code, out, _ = run_command(
-        "gallery", "cluster", place, "--threshold", 0.2, "--out", table, "--page", page, capsys=capsys
+        "gallery", "cluster", place, "--threshold", 0.2, "--out", table, "--picture", page, capsys=capsys
     )
     assert code == 0
     assert "row 13" in page.read_text(encoding="utf-8")
@@ -155,7 +155,7 @@ def test_in_and_out(people, tmp_path, capsys):
     out_file = tmp_path / "all.parquet"
     assert run_command("gallery", "export", place, out_file, capsys=capsys)[0] == 0
     code, out, _ = run_command("gallery", "import", tmp_path / "two.gallery", out_file, capsys=capsys)
-    assert "12 rows taken in" in out
+    assert "12 rows imported" in out
     code, out, _ = run_command("gallery", "copy", place, tmp_path / "three.gallery", capsys=capsys)
     assert "all 12 are the same in both" in out
     assert run_command("gallery", "check", tmp_path / "two.gallery", "--json", capsys=capsys)[0] in (0, 1)

@@ -66,10 +66,10 @@ def undo(options: UndoOptions) -> None:
 
 def cluster(options: ClusterOptions) -> None:
     """Propose identities for rows that have none."""
-    for path in (options.out, options.page):
+    for path in (options.out, options.picture):
         if path is not None:
             check_writable(path)
-    if options.page is not None:
+    if options.picture is not None:
         with explain_missing():
             from slimreid.cli.commands.gallery.picture import draw_proposal
     with open_gallery(options) as gallery:
@@ -77,9 +77,9 @@ def cluster(options: ClusterOptions) -> None:
         which = UNKNOWN if which.is_all else which
         proposal = gallery.cluster(which, rate=options.rate, threshold=options.threshold)
         write_new(options.out, table_text(proposal).encode(), options.overwrite)
-        if options.page is not None:
-            draw_proposal(gallery, proposal, options.page)
-            say(f"page: {options.page}")
+        if options.picture is not None:
+            draw_proposal(gallery, proposal, options.picture)
+            say(f"picture: {options.picture}")
     named = {name: rows for name, rows in proposal.rows.items() if name}
     console.print(table(["proposed", "rows"], [[name, len(rows)] for name, rows in list(named.items())[:20]]))
     alone = len(proposal.rows.get("", ()))

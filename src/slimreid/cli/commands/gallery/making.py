@@ -77,7 +77,7 @@ def _source(model: KnowsModalities, options: EnrolOptions) -> Source:
 
 
 def reembed(options: ReembedOptions) -> None:
-    """Compute all features anew with another model."""
+    """Recompute all features with another model."""
     loaded = load(options.model, options.device)
     with open_gallery(options) as gallery:
         done = gallery.reembed(loaded, feature=options.feature, drop_missing=options.drop_missing)

@@ -10,7 +10,7 @@ from slimreid.gallery.gallery import Gallery
 
 
 def export(options: GalleryExportOptions) -> None:
-    """Write a gallery into a Parquet file."""
+    """Export a gallery to a Parquet file."""
     check_writable(options.out)
     with open_gallery(options) as gallery:
         count = gallery.export(options.out, row_filter(gallery, options), overwrite=options.overwrite)
@@ -18,11 +18,11 @@ def export(options: GalleryExportOptions) -> None:
 
 
 def import_(options: GalleryImportOptions) -> None:
-    """Take in the rows of Parquet files that are not there yet."""
+    """Import the rows of Parquet files that the gallery does not have yet."""
     with Gallery.for_import(options.gallery, options.files, by=options.by, bucket=options.bucket) as gallery:
         done = gallery.import_(options.files)
     left = "".join(f", {n:,} left out ({kind})" for kind, n in sorted(done.left_out.items()))
-    say(f"{done.added:,} rows taken in, {done.known:,} were there already{left}; each was found once")
+    say(f"{done.added:,} rows imported, {done.known:,} were there already{left}; each was found once")
 
 
 def copy(options: CopyOptions) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from slimreid.cli.console import console, say, table
-from slimreid.cli.options.gallery import GalleryOptions, ModelOptions, RowOptions
+from slimreid.cli.options.gallery import EmbeddingOptions, GalleryOptions, RowOptions
 from slimreid.config.model import DEFAULT_MODEL
 from slimreid.gallery.concerns import Concern
 from slimreid.gallery.gallery import Gallery
@@ -24,7 +24,7 @@ def open_gallery(options: GalleryOptions) -> Gallery:
     return Gallery(options.gallery, by=options.by)
 
 
-def open_with_model(options: ModelOptions) -> tuple[Gallery, LoadedModel]:
+def open_with_model(options: EmbeddingOptions) -> tuple[Gallery, LoadedModel]:
     """The gallery with its model on the device that was asked for."""
     gallery = Gallery(options.gallery, by=options.by)
     loaded = load(options.model or gallery.info.path or DEFAULT_MODEL, options.device)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slimreid.cli.options.gallery import GallerySearchOptions, IdentifyOptions, ModelOptions, QueryOptions
+from slimreid.cli.options.gallery import EmbeddingOptions, GallerySearchOptions, IdentifyOptions, QueryOptions
 from slimreid.client import Client, Job
 from slimreid.errors import ConfigError
 from slimreid.gallery.answers import Answer
@@ -30,7 +30,7 @@ def is_server(place: str) -> bool:
     return place.startswith(("http://", "https://"))
 
 
-def connect(options: ModelOptions) -> tuple[Client, ServedModel]:
+def connect(options: EmbeddingOptions) -> tuple[Client, ServedModel]:
     """A client and the model behind it; raises `ConfigError` for options that the service decides."""
     for name in ("model", "device", "by"):
         if getattr(options, name) is not None:
