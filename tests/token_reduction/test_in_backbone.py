@@ -126,6 +126,17 @@ def test_tokens_without_attention_equal_the_loops(options):
         torch.set_default_dtype(torch.float32)
 
 
+def test_training_may_have_a_schedule_of_its_own():
+    model = reduced_in_backbone(schedule=((0.5, 0.5),), train_schedule=((0.25, 0.75), (0.75, 0.25)))
+    kept = {}
+    for training in (True, False):
+        selections = model.train(training)(images(), with_reduced=True).reduced.selections
+        kept[training] = [int(one.decision[0, 0].sum()) for one in selections]
+    assert kept == {True: [9, 3], False: [6]}  # of 12
+    with pytest.raises(ConfigError, match=r"in_backbone\.train_schedule: shares must fall"):
+        InBackboneConfig(train_schedule=((0.25, 0.5), (0.5, 0.75)))
+
+
 @pytest.mark.parametrize("dropped", ["merge", "leftover", "discard"])
 @pytest.mark.parametrize("style", ["clip_vit_b16", "vit_b16", "dinov2_s14_reg", "dinov3_s16"])
 def test_keeping_everything_changes_nothing_at_all(style, dropped):

@@ -114,6 +114,8 @@ class InBackboneConfig:
 
     schedule: tuple[tuple[float, float], ...] = ((0.25, 0.5), (0.5, 0.2))
     """Pairs of (share of the blocks done before, share of the original patches kept from there on)."""
+    train_schedule: tuple[tuple[float, float], ...] | None = None
+    """Schedule while training; none = as schedule. A stronger one makes training cheaper."""
     score_terms: tuple[str, ...] = ("contrast", "cross_contrast", "attention")
     """Terms of the patch score: self, cross, contrast, cross_contrast, attention; or only random."""
     dropped: Literal["merge", "leftover", "discard"] = "merge"
@@ -126,6 +128,8 @@ class InBackboneConfig:
         check_words(self, section)
         check_terms(f"{section}.score_terms", self.score_terms, IN_BACKBONE_TERMS)
         check_schedule(self.schedule, f"{section}.schedule")
+        if self.train_schedule is not None:
+            check_schedule(self.train_schedule, f"{section}.train_schedule")
         check_range(f"{section}.redundancy", self.redundancy, 0, math.inf, open_high=True)
         default = type(self).__dataclass_fields__["redundancy"].default
         if self.dropped != "merge" and self.redundancy not in (0, default):

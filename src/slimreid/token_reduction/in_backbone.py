@@ -70,11 +70,20 @@ class InBackboneReducer(nn.Module):
             raise ConfigError("token reduction in the backbone needs a class token; this backbone has none")
         check_modalities("model.in_backbone.score_terms", options.score_terms, len(modalities))
         self.options, self.modalities = options, tuple(modalities)
-        self.stages = stages_of(options.schedule, backbone.config.depth)
-        self.stage_at = {stage.block: number for number, stage in enumerate(self.stages)}
-        attention = "attention" in options.score_terms
-        self.attention_blocks = tuple(s.block - 1 for s in self.stages if attention)
+        depth = backbone.config.depth
+        self.test_stages = stages_of(options.schedule, depth)
+        self.train_stages = stages_of(options.train_schedule or options.schedule, depth)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of the mode, training or test."""
+        return self.train_stages if self.training else self.test_stages
+
+    @property
+    def attention_blocks(self) -> tuple[int, ...]:
         """Blocks whose class attention is needed."""
+        needed = "attention" in self.options.score_terms
+        return tuple(stage.block - 1 for stage in self.stages if needed)
 
     def block_hook(
         self,
@@ -89,12 +98,13 @@ class InBackboneReducer(nn.Module):
         With `trace` the tokens bring along a `Selection` per stage, whose positions, decisions and scores
         are those of the original patches; the scores of patches that were dropped earlier are 0.
         """
+        stage_at = {stage.block: (number, stage.share) for number, stage in enumerate(self.stages)}
 
         def reduce(block: int, state: TokenState) -> TokenState:
-            number = self.stage_at.get(block)
-            if number is None:
+            if block not in stage_at:
                 return state
-            count = kept_count(num_patches, self.stages[number].share)
+            number, share = stage_at[block]
+            count = kept_count(num_patches, share)
             reduced: TokenState = self(number, count, state, packing, generator, trace)
             return reduced
 

@@ -123,7 +123,7 @@ class SelectionWatch(Callback):
         if model.options.missing == "skip":
             present = batch.present.numpy()
         reducer = model.in_backbone
-        labels = [f"block {s.block + 1}" for s in reducer.stages] if reducer else ["kept"]
+        labels = [f"block {s.block + 1}" for s in reducer.test_stages] if reducer else ["kept"]
         stages = [
             self._figures(label, kept[i], None if self.before is None else self.before[i], present)
             for i, label in enumerate(labels)
