@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=None, help="also write the shares, 0 to 1, as JSON")
     options = parser.parse_args(arguments)
     loaded = load(options.run)
-    data, _ = select_part(open_data(loaded, options.data), options.part)
+    data, _ = select_part(open_data(loaded, options.data), options.split)
     found = guide_overlaps(loaded, data, limit=options.limit, stage=options.stage)
     names = loaded.modalities
     rows = []

@@ -133,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=float, default=0.5, help="share of patches that is kept")
     parser.add_argument("--out", type=Path, default=None, help="also write the figures, 0 to 1, as JSON")
     options = parser.parse_args(arguments)
-    found = compare(load_trained(options.run), options.part, options.limit, options.keep)
+    found = compare(load_trained(options.run), options.split, options.limit, options.keep)
     rows = [(source, f"{area:.3f}", points(share)) for source, (area, share) in found.items()]
     console.print(table(["source", "area under ROC", "kept on object (%)"], rows, options.run.name))
     if options.out:

@@ -71,7 +71,7 @@ def test_the_gradient_of_a_key_bias_is_that_of_the_written_out_softmax():
 def test_every_option_is_read():
     """Another value of each option changes features or gradients."""
     other = {
-        "schedule": ((0.5, 0.3),), "score_terms": ("self",), "dropped": "leftover", "redundancy": 0.0,
+        "schedule": ((0.5, 0.3),), "train_schedule": ((0.5, 0.3),), "score_terms": ("self",), "dropped": "leftover", "redundancy": 0.0,
     }  # fmt: skip
     assert set(other) == {field.name for field in dataclasses.fields(InBackboneConfig)}
     _, base = gradients(depth=3)
