@@ -40,7 +40,7 @@ AVERAGE = ("train.teacher=average", "optim.ema=0.99", "loss.distill_weight=10")
 SCHEDULES = {
     "60 %, 30 %": "[[0.333, 0.6], [0.667, 0.3]]",
     "50 %, 25 %": "[[0.25, 0.5], [0.5, 0.25]]",
-    "60 %, 30 % from block 4 on": "[[0.25, 0.6], [0.583, 0.3]]",
+    "55 %, 25 % from block 4 on": "[[0.25, 0.55], [0.583, 0.25]]",
 }
 EPOCHS, SHARE, FIRST = 8, 0.8, 2
 
