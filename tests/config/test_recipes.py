@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,13 @@ def test_every_recipe_names_its_method_and_its_manifest(name):
     folder = "w" if dataset == "synthetic" else f"data/{dataset}"
     assert config.data.manifest == f"{folder}/manifest.csv"
     assert config.train.select_on == "val", "nothing is chosen on the test set"
+
+
+def patch_passes(schedule):
+    """Patches that go through the blocks, as a share of all patches through all blocks."""
+    positions, shares = zip(*schedule, strict=True)
+    edges = (0, *positions, 1)
+    return sum(s * (b - a) for s, (a, b) in zip((1, *shares), pairwise(edges), strict=True))
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -174,6 +182,10 @@ def test_recipes_of_a_dataset_differ_in_the_second_branch_only(name):
     other, mine = recipe(f"{name.split('/')[0]}/baseline"), recipe(name)
     if name in ONCE_RECIPES:  # the first epochs with all tokens, the others with fewer than in test
         assert 0 < mine.train.full_epochs < mine.train.epochs
+        full, passes = mine.train.full_epochs, patch_passes(mine.model.in_backbone.train_schedule)
+        assert full + (mine.train.epochs - full) * passes <= 0.8 * other.train.epochs, (
+            "cheaper than all tokens"
+        )
         mine = replace(mine, train=replace(mine.train, full_epochs=0, epochs=other.train.epochs))
     second = {name: getattr(other.model, name) for name in SECOND}
     mine = replace(mine, model=replace(mine.model, **second))
