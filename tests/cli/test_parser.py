@@ -15,7 +15,7 @@ from support.commands import run_command
         ("model.fusion=maen", "did you mean 'mean'?"),
         ("train.epochs=many", "train.epochs: 'many' is not a whole number"),
         ("optim.lr=fast", "optim.lr: 'fast' is not a number"),
-        ("transforms.share_geometry=maybe", "transforms.share_geometry: 'maybe' is not true or false"),
+        ("batch.spread_cameras=maybe", "batch.spread_cameras: 'maybe' is not true or false"),
         ("data.modalities={a: b}", "data.modalities: '{'a': 'b'}' is not a list such as [a,b]"),
         ("data.modalities=[1]", "data.modalities: '1' is not text"),
         ("data.windows=3", "data.windows: '3' is not a table such as {a: b}"),

@@ -229,11 +229,8 @@ def test_inputs_that_do_not_fit(arguments, message):
         ({"drop_path": 1.0}, "drop_path"),
         ({"moe_heads": 0}, "moe_heads"),
         ({"fusion_weight": -1.0}, "fusion_weight"),
-        ({"original_weight": -1.0}, "original_weight"),
         ({"missing_fill_scale": 1.5}, "missing_fill_scale"),
-        ({"original_weight": float("nan")}, "original_weight"),
-        ({"original_weight": 0.0, "fusion_weight": 0.0}, "nothing would be learned"),
-        ({"original_weight": 0.0, "reduction": "none", "fusion": "none"}, "nothing would be learned"),
+        ({"fusion_weight": float("nan")}, "fusion_weight"),
         ({"names": ("rgb", "self")}, "'self' cannot be the name"),
         ({"names": ("rgb", "a.b"), "reduction": "none", "fusion": "none"}, "'a.b' cannot be the name"),
         ({"cameras": -1}, "cameras must not be negative"),
@@ -379,10 +376,8 @@ def test_a_model_needs_a_class(classes):
 
 
 def test_weights_of_branches_reach_the_loss():
-    model = make(original_weight=0.25, fusion_weight=0.5)
-    assert model.branch_weights == {"original": 0.25, "slimmed": 0.5}
-    assert make(original_weight=0.0).branch_weights == {"original": 0.0, "slimmed": 1.0}
-    assert make(original_weight=2.0, reduction="none", fusion="none").branch_weights == {"original": 2.0}
+    assert make(fusion_weight=0.5).branch_weights == {"original": 1.0, "slimmed": 0.5}
+    assert make(reduction="none", fusion="none").branch_weights == {"original": 1.0}
 
 
 @pytest.mark.parametrize("heads", ["direct", "split"])

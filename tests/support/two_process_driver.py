@@ -23,7 +23,6 @@ from slimreid.training.distributed.processes import (
     StoppedByMainError,
     gather_rows,
     join_processes,
-    mean_named,
     on_main,
     while_all_have_more,
 )
@@ -33,14 +32,13 @@ from slimreid.training.loop import train
 from support.runs import SMALL, make_config
 
 RESUMED = {
-    "gumbel": ("optim.ema=0.9", "model.after_backbone.estimator=gumbel", "train.sync_heads=false"),
+    "gumbel": ("optim.ema=0.9", "model.after_backbone.estimator=gumbel"),
     "averaged": (
         "optim.ema=0.9",
         "model.reduction=in_backbone",
         "train.full_epochs=1",
         "train.teacher=average",
         "loss.distill_weight=3",
-        "train.sync_heads=false",
     ),
 }
 """Options of whole runs that are resumed."""
@@ -89,8 +87,6 @@ def check_messages(processes):
     assert rows.grad.tolist() == expected
     assert gather_rows(torch.tensor([rank == 1])).tolist() == [False, True]
     assert gather_rows(torch.ones(1, 2, dtype=torch.bfloat16) * rank).dtype == torch.float32
-    values = {"both": 1.0 + rank, **({"one": 5.0} if rank else {})}
-    assert mean_named(values, ["one", "both", "none"], processes.device) == {"one": 5.0, "both": 1.5}
     assert list(while_all_have_more(iter(range(2 + rank)), processes.device)) == [0, 1]
     assert on_main(lambda: processes.rank, processes) == 0
     with pytest.raises(ZeroDivisionError if processes.main else StoppedByMainError, match="division by zero"):

@@ -174,14 +174,6 @@ REFUSED = {
         (),
         r"192 channels per modality, not \d+; use loss\.distill relation",
     ),
-    "branch": (
-        (
-            "model.reduction=none",
-            "model.fusion=none",
-        ),
-        ("model.original_weight=0",),
-        r"has no branch that this model learns",
-    ),
 }
 
 

@@ -100,11 +100,9 @@ class TransformConfig:
     test_resize: Literal["bicubic", "bilinear"] = "bilinear"
     """Interpolation in test; in training it is bicubic."""
     flip: float = 0.5
-    """Probability of a horizontal flip in training."""
+    """Probability of a horizontal flip in training, of all modalities of a sample alike."""
     pad: int = 10
     """Black border in pixels before the random crop to the original size; 0 = no crop."""
-    share_geometry: bool = True
-    """Same flip and crop for all modalities of a sample; false = drawn per modality."""
     erase: float = 0.5
     """Probability of erasing a random rectangle with noise in training, drawn per modality."""
     colour_jitter: float = 0.0

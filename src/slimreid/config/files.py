@@ -28,6 +28,7 @@ REMOVED: dict[str, Any] = {
     "loss.completion_weight": 1.0,
     "loss.temperature": 0.1,
     "model.completion": False,
+    "model.original_weight": 1.0,
     "model.patch_mean": False,
     "optim.decay_norms": True,
     "optim.freeze_blocks": 0,
@@ -37,10 +38,12 @@ REMOVED: dict[str, Any] = {
     "optim.schedule": "cosine",
     "optim.warmup_start": 0.1,
     "train.eval_features": "both",
+    "train.sync_heads": True,
     "transforms.dropout_unit": "batch",
     "transforms.erase_area": [0.02, 1 / 3],
     "transforms.erase_aspect": [0.3, 3.3],
     "transforms.share_erase": False,
+    "transforms.share_geometry": True,
     "transforms.train_resize": "bicubic",
 }
 """Options that are no more, with the value that stands for what is always done; files may still say so."""

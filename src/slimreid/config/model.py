@@ -58,10 +58,8 @@ class ReIDOptions:
     """With reduction in_backbone: where patches are dropped, how many, and what becomes of them."""
     fusion: Fusion = "mean"
     """Second branch, of the tokens that are left: none, their mean, or DeMo's fusion (HDM, with ATMoE)."""
-    original_weight: float = 1.0
-    """Weight of the losses of the original branch (the global features)."""
     fusion_weight: float = 1.0
-    """Weight of the losses of the second branch."""
+    """Weight of the losses of the second branch; those of the original branch have 1."""
     second_scale: float = 1.0
     """Factor on the second branch in test, which weighs it in the joint feature; see train.weigh_branches."""
     heads: Literal["direct", "split", "split_all"] = "direct"
@@ -77,15 +75,10 @@ class ReIDOptions:
 
     def __post_init__(self) -> None:
         check_words(self, "model")
-        check_least(self, 0, "original_weight", "fusion_weight", section="model")
+        check_least(self, 0, "fusion_weight", section="model")
         check_range("model.second_scale", self.second_scale, 0, math.inf, open_low=True, open_high=True)
         check_range("model.missing_fill_scale", self.missing_fill_scale, 0, 1)
         check_least(self, 1, "moe_heads", section="model")
-        if self.original_weight == 0 and (self.fusion == "none" or self.fusion_weight == 0):
-            raise ConfigError(
-                "model.original_weight is 0 and there is no second branch with a model.fusion_weight over 0: "
-                "nothing would be learned"
-            )
         if self.reduction == "after_backbone" and self.fusion == "none":
             raise ConfigError(
                 "model.reduction 'after_backbone' makes tokens for the second branch, and model.fusion is "

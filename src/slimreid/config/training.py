@@ -110,8 +110,6 @@ class TrainConfig:
     """Use deterministic algorithms, so that a resumed run gives identical results."""
     threads: int | None = None
     """CPU threads per process; none = PyTorch's choice."""
-    sync_heads: bool = True
-    """With several processes, compute heads and losses over the batches of all of them."""
     eval_every: int = 1
     """Epochs between evaluations; the last epoch is always evaluated."""
     select_on: Literal["val", "test", "last"] = "val"

@@ -87,7 +87,7 @@ class ReIDModel(nn.Module):
         self.heads = HeadSet(widths, num_classes)
         self.head_names = self.heads.names
         self.sizes[BOTH] = sum(self.sizes.values())
-        self.branch_weights = {ORIGINAL: options.original_weight}
+        self.branch_weights = {ORIGINAL: 1.0}
         if self.second:
             self.branch_weights[self.second] = options.fusion_weight
         self.gather: Callable[[Tensor], Tensor] | None = None

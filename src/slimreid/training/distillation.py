@@ -57,13 +57,13 @@ def relation_distance(student: Tensor, teacher: Tensor, present: Tensor) -> Tens
 def compared_branches(
     student: ModelConfig, teacher: ModelConfig, modalities: Sequence[str], known: Sequence[str]
 ) -> tuple[str, ...]:
-    """Branches of a student that follow its teacher's, original the original, second the second.
+    """Branches of a student that are distilled, each from the same branch of its teacher.
 
-    `modalities` of the student, `known` to the teacher. Second branches are alike when both have a mean of
-    patches or tokens per modality, or both DeMo's fusion of the same modalities. A branch of weight 0
-    follows nothing.
+    `modalities` of the student, `known` to the teacher. The second branch is among them if its
+    weight is not 0 and both models have a mean of patches or tokens per modality, or both DeMo's fusion of
+    the same modalities.
     """
-    names = [ORIGINAL] if student.original_weight else []
+    names = [ORIGINAL]
     per_modality = [model.fusion == "mean" for model in (student, teacher)]
     demo = [model.fusion in ("hdm", "hdm_atmoe") for model in (student, teacher)]
     alike = all(per_modality) or (all(demo) and tuple(modalities) == tuple(known))
@@ -87,8 +87,6 @@ def check_teacher(card: ModelCard, config: Config, modalities: Sequence[str]) ->
         if own != other:
             raise ConfigError(f"{where}: has transforms.{name} {other}, not {own}; both see the same images")
     student, teacher = config.model, card.config.model
-    if not compared_branches(student, teacher, modalities, card.modalities):
-        raise ConfigError(f"{where}: has no branch that this model learns, see model.fusion and its weights")
     if config.loss.distill == "feature" and _width(student) != _width(teacher):
         raise ConfigError(
             f"{where}: its features have {_width(teacher)} channels per modality, not {_width(student)}; "

@@ -31,12 +31,11 @@ from slimreid.training.distributed.processes import (
     StoppedByMainError,
     gather_objects,
     gather_rows,
-    mean_named,
     while_all_have_more,
     wrap,
 )
 from slimreid.training.environment import seed_step
-from slimreid.training.losses import DISTILL, IDENTITY, RATIO, TOTAL, ReIDLoss
+from slimreid.training.losses import ReIDLoss
 from slimreid.training.optimizer import EMA, UPDATES, LRSchedule, make_optimizer
 from slimreid.training.step import ACCURACY, BatchLosses, Updater
 from slimreid.training.warm_start import init_from
@@ -85,16 +84,12 @@ class Learner:
         if config.train.compile:
             for model in (self.model, *([distillation.teacher] if distillation else [])):
                 model.backbone.compile(backend=compile_backend)
-        self.synced = config.train.sync_heads and processes.count > 1
         # Dropped samples make batches of processes differ in size.
-        gather = partial(gather_rows, equal=config.data.on_error == "raise") if self.synced else None
+        gather = partial(gather_rows, equal=config.data.on_error == "raise") if processes.count > 1 else None
         loss = ReIDLoss(config.loss, self.model.branch_weights)
         self.batch_losses = BatchLosses(self.model, loss, config.train.precision, gather, distillation)
         module = wrap(self.batch_losses, processes)
         self.updater = Updater(module, self.optimizer, config.optim, self.scaler, self.ema)
-        kinds = (IDENTITY, config.loss.metric)
-        self.names = [f"{head}/{kind}" for head in self.model.head_names for kind in kinds]
-        self.names += [RATIO, DISTILL, TOTAL, ACCURACY]
 
     @property
     def updates_per_epoch(self) -> int:
@@ -174,13 +169,11 @@ class Learner:
     def _checked(
         self, named: dict[str, Tensor], batch: ModalBatch, epoch: int, step: int
     ) -> dict[str, float]:
-        """Named scalars as numbers, over all processes; raises `TrainingError` if a loss is not finite."""
+        """Named scalars, the same in all processes; raises `TrainingError` if a loss is not finite."""
         stacked = torch.stack(list(named.values())).tolist()  # one wait for the device, not ten
         values = dict(zip(named, stacked, strict=True))
         if math.isnan(values[ACCURACY]):  # no head took part
             del values[ACCURACY]
-        if not self.synced:
-            values = mean_named(values, self.names, self.processes.device)
         if all(map(math.isfinite, values.values())):
             return values
         samples = [paths for of_rank in gather_objects(batch.paths) for paths in of_rank]

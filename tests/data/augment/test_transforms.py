@@ -46,15 +46,13 @@ def normalise(x, mean, std):
 def test_geometry_is_shared_by_all_modalities():
     same = {name: image() for name in NAMES}
     shared = TrainTransform(config(erase=0.0))
-    own = TrainTransform(config(erase=0.0, share_geometry=False))
-    differ = 0
+    placed = set()
     for seed in range(20):
         a, b, c = shared(same, np.random.default_rng(seed)).values()
         assert torch.equal(a, b)
         assert torch.equal(b, c)
-        a, b, c = own(same, np.random.default_rng(seed)).values()
-        differ += not torch.equal(a, b)
-    assert differ >= 18
+        placed.add(a.numpy().tobytes())
+    assert len(placed) >= 18
 
 
 def test_every_modality_is_erased_on_its_own():

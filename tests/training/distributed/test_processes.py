@@ -11,15 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from slimreid.data.batches import ModalBatch
 from slimreid.data.loader import train_loader
 from slimreid.errors import ConfigError
-from slimreid.training.distributed.processes import Processes, gather_rows, join_processes, mean_named
-from slimreid.training.learner import Learner
+from slimreid.training.distributed.processes import Processes, gather_rows, join_processes
 from slimreid.training.loop import train
 from support.models import write_random_model
 from support.runs import make_config, read_metrics, write_set
-from support.two_process_driver import RESUMED, default_dtype, one_update
+from support.two_process_driver import RESUMED, one_update
 
 RELATIVE = 1e-6
 """Tolerance in float64 (the losses themselves are float32): of losses, and of every gradient tensor
@@ -80,7 +78,6 @@ SYNCED = {
     ],
 }
 FP32 = {"fp32": ["set"], "fp32_split": ["set_missing", "model.heads=split"]}
-ALONE = {"alone": ["set", "train.sync_heads=false"]}
 LONE = Processes(0, 1, torch.device("cpu"))
 
 
@@ -96,7 +93,7 @@ def pair(tmp_path_factory):
     write_set(folder / "set_missing", missing=True)
     theirs = ("model.reduction=none", "model.fusion=mean")
     write_random_model(folder / "teacher", folder / "set_missing" / "manifest.csv", *theirs, seed=5)
-    cases = {name: placed(folder, options) for name, options in (SYNCED | FP32 | ALONE).items()}
+    cases = {name: placed(folder, options) for name, options in (SYNCED | FP32).items()}
     (folder / "cases.json").write_text(json.dumps(cases))
     script = Path(__file__).parents[2] / "support" / "two_process_driver.py"
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -151,44 +148,6 @@ def test_two_processes_leave_the_same_modalities_out(pair):
         assert found[f"grad.heads.original_{name}.classifier.weight"].any()
 
 
-def part(batch, rows):
-    return ModalBatch(
-        images={name: image[rows] for name, image in batch.images.items()},
-        present=batch.present[rows],
-        identity=batch.identity[rows],
-        camera=batch.camera[rows],
-        scene=batch.scene[rows],
-        index=batch.index[rows],
-        paths=batch.paths[rows],
-    )
-
-
-def test_without_sync_each_process_is_on_its_own(pair):
-    """The gradient is then the mean of those of the halves, which is not that of the whole."""
-    folder, _ = pair
-    config = make_config(folder / "set" / "manifest.csv", "train.threads=1")
-    with default_dtype(torch.float64):
-        batch = next(iter(train_loader(config)))
-    B = len(batch)
-    halves = []
-    for rows in (slice(0, B // 2), slice(B // 2, B)):
-        with default_dtype(torch.float64):
-            learner = Learner(config, train_loader(config), LONE)
-        total, named = learner.updater.forward(part(batch, rows), True)
-        total.backward()
-        gradients = {n: p.grad for n, p in learner.model.named_parameters() if p.grad is not None}
-        halves.append((gradients, {n: float(v) for n, v in named.items()}))
-    found = load_file(folder / "alone_0.safetensors")
-    for name in halves[0][0]:
-        close(found[f"grad.{name}"], (halves[0][0][name] + halves[1][0][name]) / 2, name)
-    means = {name: (halves[0][1][name] + halves[1][1][name]) / 2 for name in halves[0][1]}
-    for rank in (0, 1):
-        assert json.loads((folder / f"alone_{rank}.json").read_text()) == pytest.approx(means, rel=RELATIVE)
-    synced = load_file(folder / "sdtps_0.safetensors")
-    key = "grad.heads.original.classifier.weight"
-    assert not torch.allclose(found[key], synced[key], rtol=1e-3)
-
-
 def test_whole_run_in_two_processes(pair, tmp_path):
     folder, done = pair
     train(make_config(folder / "set" / "manifest.csv", "train.threads=1"), tmp_path / "one")
@@ -217,7 +176,6 @@ def test_two_processes_go_on_exactly(pair, run):
 def test_a_lone_process_needs_no_messages():
     rows = torch.rand(3, 2, requires_grad=True)
     assert gather_rows(rows) is rows
-    assert mean_named({"a": 1.0}, ["a"], torch.device("cpu")) == {"a": 1.0}
     assert join_processes() == LONE
     assert LONE.main
 

@@ -1,9 +1,8 @@
 """Augmentation of aligned multi-modal samples.
 
 One geometry (flip, crop) is drawn per sample and shared by all its modalities, because guidance across
-spectra needs their patches to match; `share_geometry: false` restores the independent draws of earlier
-code. Everything random comes from the generator that is passed in, so a sample looks the same whichever
-worker loads it.
+modalities needs their patches to match. Everything random comes from the generator that is passed in, so a
+sample looks the same whichever worker loads it.
 """
 
 from __future__ import annotations
@@ -116,8 +115,6 @@ class TrainTransform:
         frame, occluder = draw_frame(config.degrade, rng), draw_occluder(config.degrade, rng)
         result = {}
         for name, image in images.items():
-            if not config.share_geometry:
-                geometry = draw_geometry(config, rng)
             rectangle = draw_rectangle(config, rng)
             if config.colour_jitter and describe(name).colour:
                 image = jitter_colour(image, config.colour_jitter, rng)

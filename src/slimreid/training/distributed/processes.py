@@ -6,7 +6,7 @@ nodes). Sharding and seeding of the data are done by our sampler alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -177,16 +177,3 @@ def on_main(work: Callable[[], T], processes: Processes) -> T:
     if message is not None:
         raise StoppedByMainError(message)
     return cast(T, value)
-
-
-def mean_named(values: Mapping[str, float], names: Sequence[str], device: torch.device) -> dict[str, float]:
-    """Mean of named scalars over the processes that have them; `names` are all that any may have."""
-    if _alone():
-        return dict(values)
-    table = torch.zeros(2, len(names), dtype=torch.float64, device=device)
-    for column, name in enumerate(names):
-        if name in values:
-            table[:, column] = torch.tensor([values[name], 1.0], dtype=torch.float64)
-    dist.all_reduce(table)
-    sums, counts = table.tolist()
-    return {n: s / c for n, s, c in zip(names, sums, counts, strict=True) if c}
