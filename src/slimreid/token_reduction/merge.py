@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from slimreid.errors import ModelError
 from slimreid.token_reduction.modality_packing import Packing
-from slimreid.token_reduction.select import Selection
+from slimreid.token_reduction.select import Selection, stable_top
 
 
 def merged_count(num_patches: int, merge_ratio: float, keep_ratio: float) -> int:
@@ -113,10 +113,9 @@ def redundancy(similarity: Tensor, score: Tensor) -> Tensor:
     equal patches is never dropped before the others; the best patch of an image has 0.
     """
     n = score.shape[1]
-    number = torch.arange(n, device=score.device)
-    here, there = score[:, :, None], score[:, None, :]
-    above = (there > here) | ((there == here) & (number[None, :] < number[:, None]))
-    return similarity.masked_fill(~above, 0.0).amax(-1)
+    places = torch.arange(n, device=score.device).expand_as(score)
+    rank = torch.zeros_like(places).scatter(1, stable_top(score, n), places)  # 0 = the best
+    return similarity.masked_fill(rank[:, None, :] >= rank[:, :, None], 0.0).amax(-1)
 
 
 def nearest_weights(similarity: Tensor, index: Tensor, size: Tensor | None = None) -> tuple[Tensor, Tensor]:
