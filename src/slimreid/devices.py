@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import os
-import platform
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
 import torch
 
+from slimreid.amx import amx_works
 from slimreid.errors import ConfigError
-from slimreid.files import user_cache_folder, write_text
-
-logger = logging.getLogger(__name__)
 
 Precision = Literal["fp32", "bf16", "fp16"]
 _HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _ISA_VARIABLE, _ISA_WITHOUT_AMX = "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16"
-_TRIAL = (
+TRIAL = (
     "import torch; torch.nn.Linear(64, 64, dtype=torch.bfloat16)(torch.ones(64, 64, dtype=torch.bfloat16))"
 )
-_TRIAL_SECONDS = 300.0
-_CRASHES = frozenset({signal.SIGILL, signal.SIGSEGV, signal.SIGFPE})
+"""A bf16 product, which AMX computes where torch finds it."""
 
 
 def choose_device(name: str | None = None) -> torch.device:
@@ -84,70 +74,16 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
 def guard_amx() -> None:
     """Keep oneDNN from AMX where the CPU announces it but faults on it, as in some virtual machines.
 
-    There any bf16 or int8 product kills the process, so one is tried in a child process first. The verdict is
-    remembered in the user's cache folder, per machine and version of torch. The limit holds for this process
-    and its children, and must come before its first product: oneDNN reads the variable only once. A value the
-    user has set is left alone.
+    There any bf16 or int8 product kills the process, so one is tried in a child process first. The limit
+    holds for this process and its children, and must come before its first product: oneDNN reads the variable
+    only once. A value the user has set is left alone.
     """
     if _ISA_VARIABLE in os.environ or not _announces_amx():
         return
-    key = f"{platform.node()}, {_cpu_model()}, torch {torch.__version__}"
-    verdicts = _read_verdicts()
-    works = verdicts.get(key)
-    if works is None:
-        code = _exit_code_of_trial()
-        works = code == 0
-        if works or -code in _CRASHES:  # anything else, such as a lack of memory, may not happen again
-            _remember(verdicts | {key: works})
-    if not works:
+    if not amx_works(f"torch {torch.__version__}", TRIAL):
         os.environ[_ISA_VARIABLE] = _ISA_WITHOUT_AMX
-        logger.warning(
-            "this CPU announces AMX but cannot run it; bf16 and int8 are computed without it (%s=%s)",
-            _ISA_VARIABLE,
-            _ISA_WITHOUT_AMX,
-        )
 
 
 def _announces_amx() -> bool:
     announced = getattr(torch.cpu, "_is_amx_tile_supported", None)
     return announced is not None and bool(announced())
-
-
-def _cpu_model() -> str:
-    """The CPU by name, from the first of its cores: long lists of cores are slow to read."""
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
-            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-def _exit_code_of_trial() -> int:
-    """How a child ended that computes one product in bf16; 1 if it did not end in time."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", _TRIAL], capture_output=True, check=False, timeout=_TRIAL_SECONDS
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return 1
-    return done.returncode
-
-
-def _verdicts_path() -> Path:
-    return user_cache_folder() / "amx.json"
-
-
-def _read_verdicts() -> dict[str, bool]:
-    """Whether AMX works, per machine; empty where nothing readable is remembered."""
-    try:
-        found = json.loads(_verdicts_path().read_text(encoding="utf-8"))
-    except (OSError, RuntimeError, ValueError):  # RuntimeError: a user without a home
-        return {}
-    return {k: v for k, v in found.items() if isinstance(v, bool)} if isinstance(found, dict) else {}
-
-
-def _remember(verdicts: dict[str, bool]) -> None:
-    try:
-        write_text(_verdicts_path(), json.dumps(verdicts, indent=2) + "\n")
-    except (OSError, RuntimeError) as error:
-        logger.debug("the verdict on AMX is not remembered: %s", error)

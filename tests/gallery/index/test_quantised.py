@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from slimreid.amx import amx_works
 from slimreid.gallery.index import memory, quantised
 from slimreid.gallery.index.quantised import quantise
 from slimreid.gallery.store.open import create_store
@@ -70,3 +71,27 @@ def test_fewer_rows_than_asked_for(tmp_path, monkeypatch):
     assert sorted(found.ids.tolist()) == list(range(1, 8))
     assert (np.diff(found.scores) <= 0).all()
     store.close()
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_numkong_is_kept_from_amx_that_kills(monkeypatch, works):
+    disabled, asked = [], []
+    monkeypatch.setattr(
+        quantised.numkong, "get_capabilities", lambda: {"sapphireamx": True, "graniteamx": False}
+    )
+    monkeypatch.setattr(quantised.numkong, "disable_capability", disabled.append)
+    monkeypatch.setattr(quantised, "amx_works", lambda *names: asked.append(names) or works)
+    quantised._guard_amx.cache_clear()
+    values = quantise(features(4, np.random.default_rng(0)))
+    for queries in (1, 3):
+        found = quantised._product(values.codes[:queries])(values.codes)
+        exact = values.codes.astype(int) @ values.codes[:queries].astype(int).T
+        np.testing.assert_array_equal(found, exact)
+    quantised._guard_amx.cache_clear()
+    assert disabled == ([] if works else ["sapphireamx"])
+    assert asked == [(f"numkong {quantised.numkong.__version__}", quantised.TRIAL)]
+
+
+def test_the_product_of_the_trial_itself_is_sound(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert amx_works("this NumKong", quantised.TRIAL)

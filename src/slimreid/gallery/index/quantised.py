@@ -13,11 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slimreid.amx import amx_works
 from slimreid.gallery.store.rows import Floats, Ints
 from slimreid.inference.similarity import Prepared, Similarity
 
@@ -35,6 +37,9 @@ SPREAD = DEVIATIONS / math.sqrt(12)
 """By which a product may be off, in units of scale times length."""
 ROUNDING = 1e-5
 """More than float32 loses in these products."""
+
+AMX = ("sapphireamx", "graniteamx")
+TRIAL = "import numkong as k, numpy as np; x = np.ones((64, 256), np.int8); k.dots_packed(x, k.dots_pack(x))"
 
 Codes = NDArray[np.int8]
 Bools = NDArray[np.bool_]
@@ -171,10 +176,21 @@ def _pieces(rows: int, size: int) -> Iterator[slice]:
 
 def _product(queries: Codes) -> Callable[[Codes], NDArray[Any]]:
     """A function of codes (m, D) that gives their products (m, Q) with the queries."""
+    _guard_amx()
     if len(queries) == 1:
         return lambda codes: np.asarray(numkong.cdist(queries, codes, "dot")).reshape(-1, 1)
     packed = numkong.dots_pack(queries)
     return lambda codes: np.asarray(numkong.dots_packed(codes, packed))
+
+
+@cache
+def _guard_amx() -> None:
+    """Keep NumKong from AMX where the CPU announces it but faults on it."""
+    announced = numkong.get_capabilities()
+    found = [name for name in AMX if announced.get(name)]
+    if found and not amx_works(f"numkong {numkong.__version__}", TRIAL):
+        for name in found:
+            numkong.disable_capability(name)
 
 
 def _true(passed: Bools, counted: Bools | None) -> tuple[Ints, Ints]:
