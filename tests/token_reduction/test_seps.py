@@ -48,7 +48,6 @@ def test_the_paper_equals_the_loop():
         merged = torch.tensor(parts[0][0]) + torch.tensor(parts[1][0])
         leftover = (torch.tensor(parts[0][3]) + torch.tensor(parts[1][3])) / 2
         torch.testing.assert_close(reduced.tokens[b], torch.cat([merged, leftover[None]]))
-    assert reducer.ratio_loss(reduced).item() == pytest.approx((0.5 - 0.5 - 0.5) ** 2)
     assert reduced.selection.decision.requires_grad, "Gumbel is on while training"
     assert not reducer.eval()(patches, own, texts).selection.decision.requires_grad
 
@@ -92,9 +91,9 @@ def test_every_option_is_read():
     other = {
         "keep_ratio": 0.7, "merge_ratio": 0.9, "scorers": 0, "similarity": "dot", "eq3": False,
         "own_mean": True, "dual": True, "one_text_each": True, "gumbel": True, "similarity_gradient": False,
-        "selection_gradient": False, "ratio_loss": "released", "ratio_weight": 3.0,
+        "selection_gradient": False,
     }  # fmt: skip
-    base_of = {"one_text_each": {"dual": True}, "ratio_weight": {"dual": True}}
+    base_of = {"one_text_each": {"dual": True}}
     assert set(other) == {field.name for field in dataclasses.fields(SepsOptions)}
 
     def trace(**changes):
@@ -103,13 +102,11 @@ def test_every_option_is_read():
         patches, own, texts = (t.requires_grad_() for t in inputs())
         reduced = reducer(patches, own, texts)
         reduced.tokens.square().sum().backward()
-        values = [reduced.tokens, reducer.ratio_loss(reduced), patches.grad, texts.grad]
+        values = [reduced.tokens, patches.grad, texts.grad]
         values += [p.grad for p in reducer.parameters()]
         return [None if v is None else v.tolist() for v in values]
 
     for name, value in other.items():
-        if name == "ratio_loss":  # equal while all weights are 1; they differ by the function
-            continue
         base = base_of.get(name, {})
         assert trace(**base) != trace(**{**base, name: value}), name
 

@@ -55,10 +55,6 @@ class SepsOptions:
     """Whether gradients flow through the similarities."""
     selection_gradient: bool = True
     """Whether kept and leftover patches carry gradients."""
-    ratio_loss: str = "paper"
-    """Which loss on the share kept: `paper` or `released`."""
-    ratio_weight: float = 1.0
-    """Weight of that loss."""
 
 
 SEPS: dict[str, SepsOptions] = {
@@ -69,12 +65,8 @@ SEPS: dict[str, SepsOptions] = {
         own_mean=True,
         similarity_gradient=False,
         selection_gradient=False,
-        ratio_loss="released",
-        ratio_weight=2.0,
     ),
-    "paper_code": SepsOptions(
-        scorers=2, own_mean=True, dual=True, similarity_gradient=False, ratio_weight=2.0
-    ),
+    "paper_code": SepsOptions(scorers=2, own_mean=True, dual=True, similarity_gradient=False),
 }
 """The paper, the released code, and the code of the paper's version."""
 
@@ -190,12 +182,6 @@ class SepsReducer(nn.Module):
         if leftovers:  # several are averaged
             tokens = torch.cat([tokens, torch.stack(leftovers).mean(0)], dim=1)
         return ReducedTokens(tokens, tuple(selections), weights)
-
-    def ratio_loss(self, reduced: ReducedTokens) -> Tensor:
-        """The weighted ratio loss, a scalar; constant, since the number of patches kept is fixed."""
-        decisions = [selection.decision for selection in reduced.selections]
-        loss = paper_ratio_loss if self.options.ratio_loss == "paper" else released_ratio_loss
-        return self.options.ratio_weight * loss(decisions, self.options.keep_ratio)
 
     def _select(
         self, branch: int, patches: Tensor, sims: Tensor, generator: torch.Generator | None
