@@ -53,22 +53,6 @@ def triplet(features: list[Vector], labels: list[int], margin: float | None = No
     return mean_over_anchors(labels, loss)
 
 
-def circle(features: list[Vector], labels: list[int], margin: float, gamma: float) -> float:
-    """log(1 + Σ_p exp(−γ·[1 + m − s_p]·(s_p − 1 + m)) · Σ_n exp(γ·[s_n + m]·(s_n − m))), [x] = max(0, x)."""
-
-    def loss(i: int, positives: list[int], negatives: list[int]) -> float:
-        pull = push = 0.0
-        for j in positives:
-            s = cosine(features[i], features[j])
-            pull += math.exp(-gamma * max(0.0, 1 + margin - s) * (s - (1 - margin)))
-        for j in negatives:
-            s = cosine(features[i], features[j])
-            push += math.exp(gamma * max(0.0, s + margin) * (s - margin))
-        return math.log1p(pull * push)
-
-    return mean_over_anchors(labels, loss)
-
-
 def feature_distance(student: Blocks, teacher: Blocks, present: list[list[bool]]) -> float:
     """Mean of 1 − cosine over all blocks that are there."""
     found = []

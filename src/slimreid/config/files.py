@@ -26,6 +26,7 @@ _DEMO_SECTIONS = {"MODEL", "SOLVER", "INPUT", "DATASETS", "DATALOADER"}
 
 REMOVED: dict[str, Any] = {
     "loss.completion_weight": 1.0,
+    "loss.gamma": 64.0,
     "loss.temperature": 0.1,
     "model.completion": False,
     "model.original_weight": 1.0,

@@ -22,8 +22,8 @@ class LossConfig:
     """Weight of the cross-entropy over identities; 0 = off."""
     label_smoothing: float = 0.1
     """Share of the target given to all classes alike, in [0, 1)."""
-    metric: Literal["triplet", "triplet_margin", "circle"] = "triplet"
-    """Metric loss: batch-hard triplet with soft margin, with a fixed margin, or circle."""
+    metric: Literal["triplet", "triplet_margin"] = "triplet"
+    """Metric loss: batch-hard triplet with soft margin, or with a fixed margin."""
     metric_weight: float = 1.0
     """Weight of the metric loss; 0 = off."""
     metric_feature: Literal["before", "after"] = "before"
@@ -31,9 +31,7 @@ class LossConfig:
     metric_norm: float | None = None
     """Norm to which features are scaled for the triplet loss; none = not scaled."""
     margin: float = 0.3
-    """Margin of the triplet_margin and circle losses."""
-    gamma: float = 64.0
-    """Scale of the circle loss (gamma)."""
+    """Margin of triplet_margin."""
     distill: Literal["feature", "relation"] = "feature"
     """Distil the teacher's features, or the similarities within a batch."""
     distill_weight: float = 0.0
@@ -49,9 +47,8 @@ class LossConfig:
             raise ConfigError(
                 "loss.identity_weight, loss.metric_weight and loss.distill_weight are all 0: nothing to learn"
             )
-        for name in ("gamma", "metric_norm"):
-            if getattr(self, name) is not None and getattr(self, name) <= 0:
-                raise ConfigError(f"loss.{name} must be positive, not {getattr(self, name)}")
+        if self.metric_norm is not None and self.metric_norm <= 0:
+            raise ConfigError(f"loss.metric_norm must be positive, not {self.metric_norm}")
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
-from pytorch_metric_learning.distances import CosineSimilarity, LpDistance
-from pytorch_metric_learning.losses import CircleLoss, TripletMarginLoss
+from pytorch_metric_learning.distances import LpDistance
+from pytorch_metric_learning.losses import TripletMarginLoss
 from pytorch_metric_learning.miners import BatchHardMiner
 from pytorch_metric_learning.reducers import MeanReducer
 from torch import Tensor
@@ -24,11 +24,6 @@ MetricLoss = Callable[[Tensor, Tensor], Tensor]
 """features (B, D), identity (B,) -> scalar."""
 
 IDENTITY, RATIO, DISTILL, TOTAL = "identity", "ratio", "distill", "total"
-
-
-def identity_loss(logits: Tensor, identity: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Mean cross-entropy of class scores (B, classes), `smoothing` of each target given to all classes."""
-    return F.cross_entropy(logits, identity, label_smoothing=smoothing)
 
 
 def batch_hard_triplet(margin: float | None = None) -> MetricLoss:
@@ -52,26 +47,6 @@ def batch_hard_triplet(margin: float | None = None) -> MetricLoss:
     return triplet
 
 
-def circle(margin: float, gamma: float) -> MetricLoss:
-    """Circle loss on cosine similarities, over all pairs; anchors are averaged as in `batch_hard_triplet`."""
-    loss = CircleLoss(m=margin, gamma=gamma, distance=CosineSimilarity(), reducer=MeanReducer())
-
-    def mean(features: Tensor, identity: Tensor) -> Tensor:
-        same = identity[:, None] == identity
-        anchors = (same.sum(1) > 1) & ~same.all(1)  # the loss is 0 for all others
-        value: Tensor = loss(features, identity) * len(identity) / anchors.sum().clamp_min(1)
-        return value
-
-    return mean
-
-
-def metric_loss(config: LossConfig) -> MetricLoss:
-    """The metric loss that `config.metric` names."""
-    if config.metric == "circle":
-        return circle(config.margin, config.gamma)
-    return batch_hard_triplet(config.margin if config.metric == "triplet_margin" else None)
-
-
 class ReIDLoss:
     """Losses of all heads, in fp32 whatever the precision of the forward pass.
 
@@ -82,7 +57,7 @@ class ReIDLoss:
     def __init__(self, config: LossConfig, branch_weights: Mapping[str, float]) -> None:
         self.config = config
         self.branch_weights = dict(branch_weights)
-        self.metric = metric_loss(config)
+        self.metric = batch_hard_triplet(config.margin if config.metric == "triplet_margin" else None)
 
     def __call__(
         self, output: ReIDOutput, identity: Tensor, distill: Tensor | None = None
@@ -130,7 +105,8 @@ class ReIDLoss:
             logits, features, identity = logits[valid], features[valid], identity[valid]
         found: dict[str, Tensor] = {}
         if self.config.identity_weight:
-            found[IDENTITY] = identity_loss(logits.float(), identity, self.config.label_smoothing)
+            smoothing = self.config.label_smoothing
+            found[IDENTITY] = F.cross_entropy(logits.float(), identity, label_smoothing=smoothing)
         if self.config.metric_weight:
             features, length = features.float(), self.config.metric_norm
             features = features if length is None else length * F.normalize(features)

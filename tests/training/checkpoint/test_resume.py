@@ -83,7 +83,7 @@ def test_killed_run_was_worth_resuming(killed):
             "model.fusion=hdm_atmoe",
             "train.precision=bf16",
         ),
-        ("optim.name=adamw", "data.workers=1", "model.camera_embedding=true", "loss.metric=circle"),
+        ("optim.name=adamw", "data.workers=1", "model.camera_embedding=true", "loss.metric=triplet_margin"),
         ("transforms.modality_dropout=0.5",),
     ],
     ids=["sgd", "adamw", "dropout"],

@@ -34,7 +34,7 @@ SYNCED = {
         "model.after_backbone.ratio_loss_weight=3",
     ],
     "split": ["set_missing", "model.heads=split", "model.global_local=true", "model.camera_embedding=true"],
-    "zeros": ["set_missing", "model.missing=zeros", "loss.identity_weight=0", "loss.metric=circle"],
+    "zeros": ["set_missing", "model.missing=zeros", "loss.identity_weight=0", "loss.metric=triplet_margin"],
     "atmoe": [
         "set_missing",
         "model.backbone=vit_tiny",
