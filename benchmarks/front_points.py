@@ -14,13 +14,14 @@ import torch
 
 import tome
 from slimreid.config.files import load_config
+from slimreid.config.model import BOTH
 from slimreid.errors import ConfigError
 from slimreid.evaluation.metrics.result import PairedDifference, RetrievalResult, paired_bootstrap
 from slimreid.evaluation.reports.evaluate import EvaluationOptions, evaluate_model
 from slimreid.inference.features.extract import Extraction
 from slimreid.inference.load import load
 from slimreid.inference.loaded_model import LoadedModel
-from slimreid.models.reid_model import BOTH, ReIDModel
+from slimreid.models.reid_model import ReIDModel
 from slimreid.profiling.cost import summarise
 from slimreid.profiling.latency import embedder, measure_interleaved, median_ratios, medians, random_batch
 from slimreid.token_reduction import InBackboneReducer

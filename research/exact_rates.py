@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from slimreid.config.model import BOTH
 from slimreid.evaluation.metrics.retrieval import evaluate_retrieval
 from slimreid.evaluation.query_gallery import retrieval_labels, select_part, side_rows
 from slimreid.files import write_text
 from slimreid.inference.features.data import open_data
 from slimreid.inference.features.extract import Extraction, extract_features
 from slimreid.inference.load import load
-from slimreid.models.reid_model import BOTH
 
 OUT = Path(__file__).parent / "results" / "exact_rates"
 RATE, BINS = 0.01, 65_536

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slimreid.config.model import BOTH
 from slimreid.evaluation.metrics.retrieval import evaluate_scores
 from slimreid.evaluation.metrics.scores import CosineScores
 from slimreid.evaluation.query_gallery import select_part, side_rows
@@ -34,7 +35,6 @@ from slimreid.inference.load import load
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.similarity import Similarity, fit_impostors
 from slimreid.modalities import all_subsets
-from slimreid.models.reid_model import BOTH
 
 OUT = Path(__file__).parent / "results" / "mixed_gallery"
 

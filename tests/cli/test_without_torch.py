@@ -42,6 +42,12 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
         (["train", "--train.epochs", "many"], 2),
         (["train", "none.yaml"], 2),
         (["data", "check"], 2),
+        (["data", "synth", "w", "--identities", "0"], 2),
+        (["compare", "a", "b", "--out", "table.txt"], 2),
+        (["ablate", "synthetic/sdtps", "--grid", "train.epohcs=1"], 2),
+        (["ablate", "synthetic/sdtps", "--grid", "seed=1"], 2),
+        (["train", "synthetic/sdtps", "--out", __file__, "--data.manifest", "w"], 2),
+        (["train", "synthetic/sdtps", "--loss.distill_weight", "1"], 2),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

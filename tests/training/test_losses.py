@@ -15,7 +15,8 @@ from reference import losses as reference
 from slimreid.config import LossConfig, ModelConfig
 from slimreid.config.token_reduction import AfterBackboneConfig
 from slimreid.errors import ModelError
-from slimreid.models.reid_model import ReIDOutput, build_model
+from slimreid.models.heads import ReIDOutput
+from slimreid.models.reid_model import build_model
 from slimreid.training.losses import (
     ReIDLoss,
     accuracy,

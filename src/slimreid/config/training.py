@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from slimreid.config.data import BatchConfig, DataConfig, TransformConfig
@@ -194,3 +195,14 @@ class Config:
                 f"train.full_epochs {full_epochs}: they do not distil, and loss.identity_weight and "
                 "loss.metric_weight are 0: nothing to learn in them"
             )
+
+
+def check_run(config: Config, output: Path) -> None:
+    """Raise `ConfigError` for what a recipe may leave open and a run may not, or an output that is a file."""
+    if config.loss.distill_weight and not config.train.teacher:
+        raise ConfigError(
+            f"loss.distill_weight {config.loss.distill_weight} needs a model to follow: give train.teacher "
+            "(and train.init_from to begin from it)"
+        )
+    if output.exists() and not output.is_dir():
+        raise ConfigError(f"--out {output} is a file; give the folder of a run, new or old")

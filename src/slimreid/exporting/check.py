@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slimreid.config.model import BOTH
 from slimreid.data.sample_reader import by_subset
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.result import PairedDifference, RetrievalResult, paired_bootstrap
@@ -18,7 +19,6 @@ from slimreid.exporting.agreement import LEAST_COSINE, Agreement, Runner
 from slimreid.exporting.samples import CheckSamples
 from slimreid.inference.exported_card import Subset
 from slimreid.inference.trained_model import TrainedModel
-from slimreid.models.reid_model import BOTH
 from slimreid.progress import progress
 
 _CHUNK = 32

@@ -17,6 +17,7 @@ import onnxruntime
 import torch
 
 from slimreid import __version__
+from slimreid.config.model import BOTH
 from slimreid.errors import ConfigError, ModelError
 from slimreid.evaluation.metrics.result import RetrievalResult
 from slimreid.exporting.agreement import check_agreement, engine_runner, torch_runner
@@ -40,7 +41,6 @@ from slimreid.inference.load import load_trained
 from slimreid.inference.onnx_engine import CAMERA, OnnxEngine
 from slimreid.inference.trained_model import TrainedModel
 from slimreid.modalities import all_subsets, subset_name
-from slimreid.models.reid_model import BOTH
 from slimreid.progress import progress
 from slimreid.threads import usable_threads
 

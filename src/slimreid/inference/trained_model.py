@@ -16,6 +16,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from slimreid import __version__
+from slimreid.config.model import BOTH, ORIGINAL
 from slimreid.data.augment.transforms import fast_resize
 from slimreid.data.batches import ModalBatch
 from slimreid.data.images.decode import Pixels
@@ -40,7 +41,7 @@ from slimreid.inference.model_card import (
 )
 from slimreid.inference.similarity import Floats, Similarity, Subset, check_kind
 from slimreid.modalities import all_subsets
-from slimreid.models.reid_model import BOTH, ORIGINAL, ReIDModel, build_model
+from slimreid.models.reid_model import ReIDModel, build_model
 
 
 @dataclass(frozen=True, repr=False)

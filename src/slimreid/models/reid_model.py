@@ -13,7 +13,7 @@ from slimreid.backbones.pretrained import load_pretrained
 from slimreid.backbones.vit import ViT, ViTOutput
 from slimreid.config import ModelConfig
 from slimreid.config.backbones import vit_config
-from slimreid.config.model import BOTH, FUSED, ORIGINAL, SLIMMED, ReIDOptions
+from slimreid.config.model import BOTH, ORIGINAL, ReIDOptions
 from slimreid.data.batches import ModalBatch
 from slimreid.devices import guard_amx
 from slimreid.errors import ConfigError, ModelError
@@ -23,8 +23,6 @@ from slimreid.token_reduction.after_backbone import AfterBackboneReducer, by_mod
 from slimreid.token_reduction.in_backbone import InBackboneReducer
 from slimreid.token_reduction.merge import ReducedTokens, mean_by_size
 from slimreid.token_reduction.modality_packing import Packing, check_names, pack_images
-
-__all__ = ["BOTH", "FUSED", "ORIGINAL", "SLIMMED", "ReIDModel", "ReIDOutput"]
 
 
 class ReIDModel(nn.Module):

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from slimreid.models.reid_model import ReIDModel, ReIDOutput
+from slimreid.models.heads import ReIDOutput
+from slimreid.models.reid_model import ReIDModel
 
 
 @dataclass(frozen=True)

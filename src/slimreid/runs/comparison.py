@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from slimreid.config.model import BOTH
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.result import (
     Interval,
@@ -21,7 +22,6 @@ from slimreid.evaluation.metrics.result import (
     paired_bootstrap,
 )
 from slimreid.inference.model_card import CHOSEN_ON_TEST
-from slimreid.models.reid_model import BOTH
 from slimreid.runs.record import RunRecord, check_same_data
 
 

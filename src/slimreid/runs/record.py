@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slimreid.config.files import known_keys, without_removed
+from slimreid.config.model import BOTH, ORIGINAL
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.metrics.result import QueryPrecisions, nullable
 from slimreid.evaluation.query_gallery import Side
 from slimreid.evaluation.reports.writing import dump
 from slimreid.files import write_text
 from slimreid.json_files import Kinds, check_object, json_digest, parse_json
-from slimreid.models.reid_model import BOTH, ORIGINAL
 
 Floats = NDArray[np.float64]
 FORMAT = 1

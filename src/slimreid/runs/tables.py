@@ -104,13 +104,8 @@ WRITERS = {".md": to_markdown, ".csv": to_csv, ".json": to_json}
 """By the ending of the file."""
 
 
-def check_suffix(path: Path) -> None:
-    """Raise `ConfigError` for a file that a comparison cannot be written to."""
+def write_comparison(path: Path, comparison: Comparison) -> None:
+    """Write a comparison in the format that the file's name ends in; raises `ConfigError` for others."""
     if path.suffix.lower() not in WRITERS:
         raise ConfigError(f"{path}: a comparison can be written as .md, .csv or .json")
-
-
-def write_comparison(path: Path, comparison: Comparison) -> None:
-    """Write a comparison in the format that the file's name ends in."""
-    check_suffix(path)
     write_text(path, WRITERS[path.suffix.lower()](comparison))

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from slimreid.config import Config, ModelConfig
 from slimreid.config.backbones import vit_config
+from slimreid.config.model import ORIGINAL
 from slimreid.data.batches import ModalBatch
 from slimreid.data.manifest import LabelEncoder
 from slimreid.devices import Precision, autocast
@@ -21,7 +22,8 @@ from slimreid.errors import ConfigError
 from slimreid.inference.load import find_model
 from slimreid.inference.model_card import ModelCard
 from slimreid.inference.trained_model import TrainedModel, assemble, read_model
-from slimreid.models.reid_model import ORIGINAL, ReIDModel, ReIDOutput
+from slimreid.models.heads import ReIDOutput
+from slimreid.models.reid_model import ReIDModel
 from slimreid.training.distributed.processes import Processes, on_main
 from slimreid.training.warm_start import naming
 

@@ -16,14 +16,14 @@ from typing import Any
 import torch
 
 from slimreid.config import Config
+from slimreid.config.model import BOTH
+from slimreid.config.training import check_run
 from slimreid.data.loader import open_manifest, train_loader
 from slimreid.devices import check_precision
-from slimreid.errors import ConfigError
 from slimreid.evaluation.query_gallery import Part
 from slimreid.files import write_text
 from slimreid.inference.model_card import CHOSEN_ON_TEST, MODEL_NAME
 from slimreid.inference.trained_model import load_state, read_model
-from slimreid.models.reid_model import BOTH
 from slimreid.runs.folder import RunFolder, locked
 from slimreid.runs.identity import dataset_fingerprint
 from slimreid.runs.starts import Surroundings
@@ -74,13 +74,7 @@ def train(
         DataError: The data cannot be used.
         TrainingError: Training cannot go on; the last good checkpoint stays.
     """
-    if config.loss.distill_weight and not config.train.teacher:
-        raise ConfigError(
-            f"loss.distill_weight {config.loss.distill_weight} needs a model to follow: give train.teacher "
-            "(and train.init_from to begin from it)"
-        )
-    if Path(output).exists() and not Path(output).is_dir():
-        raise ConfigError(f"--out {output} is a file; give the folder of a run, new or old")
+    check_run(config, Path(output))
     processes = join_processes()
     check_precision(config.train.precision, processes.device)
     with numeric_mode(config.train, processes.device), ExitStack() as stack:

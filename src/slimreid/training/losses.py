@@ -17,8 +17,9 @@ from pytorch_metric_learning.reducers import MeanReducer
 from torch import Tensor
 
 from slimreid.config import LossConfig
+from slimreid.config.model import ORIGINAL
 from slimreid.errors import ModelError
-from slimreid.models.reid_model import ORIGINAL, ReIDOutput
+from slimreid.models.heads import ReIDOutput
 
 MetricLoss = Callable[[Tensor, Tensor], Tensor]
 """features (B, D), identity (B,) -> scalar."""

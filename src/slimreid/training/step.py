@@ -12,7 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 from slimreid.config import OptimConfig
 from slimreid.data.batches import ModalBatch
 from slimreid.devices import Precision, autocast
-from slimreid.models.reid_model import ReIDModel, ReIDOutput
+from slimreid.models.heads import ReIDOutput
+from slimreid.models.reid_model import ReIDModel
 from slimreid.training.distillation import Distillation
 from slimreid.training.losses import TOTAL, ReIDLoss, accuracy
 from slimreid.training.optimizer import EMA

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slimreid.config import Config
+from slimreid.config.model import BOTH, ORIGINAL
 from slimreid.data.loader import BatchLoader, eval_loader
 from slimreid.data.manifest import Manifest
 from slimreid.devices import Precision
@@ -20,7 +21,7 @@ from slimreid.evaluation.metrics.labels import Labels
 from slimreid.evaluation.metrics.ranking import has_matches
 from slimreid.evaluation.query_gallery import SPLITS_OF, Part, parts_of, retrieval_labels, side_rows
 from slimreid.inference.trained_model import embed_batches
-from slimreid.models.reid_model import BOTH, ORIGINAL, ReIDModel
+from slimreid.models.reid_model import ReIDModel
 from slimreid.training.distributed.processes import Processes, gather_rows
 
 OnBatch = Callable[[int, int], None]

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from slimreid.backbones.layers import resample_positions
 from slimreid.config.backbones import vit_config
+from slimreid.config.model import FUSED, ORIGINAL, SLIMMED
 from slimreid.data.manifest import LabelEncoder
 from slimreid.errors import ConfigError, ModelError
 from slimreid.inference.load import find_model
 from slimreid.inference.model_card import ModelCard, card_from_header, read_card
 from slimreid.inference.trained_model import read_model
-from slimreid.models.reid_model import FUSED, ORIGINAL, SLIMMED, ReIDModel
+from slimreid.models.reid_model import ReIDModel
 from slimreid.training.distributed.processes import Processes, on_main
 
 logger = logging.getLogger(__name__)

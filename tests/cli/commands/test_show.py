@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from slimreid.cli.app import main
+from slimreid.config.model import SLIMMED
 from slimreid.errors import DataError
 from slimreid.evaluation import evaluate_retrieval
 from slimreid.evaluation.query_gallery import retrieval_labels
@@ -16,7 +17,6 @@ from slimreid.inference.features.data import open_data
 from slimreid.inference.features.extract import extract_features
 from slimreid.inference.load import load
 from slimreid.inference.similarity import join_branches
-from slimreid.models.reid_model import SLIMMED
 from slimreid.visual.patches import sample_views
 from slimreid.visual.patches.sample_views import open_sample, part_of, rank_sample
 from support.models import write_random_model

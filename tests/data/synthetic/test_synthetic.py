@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from slimreid.config.synthetic import nuisances
 from slimreid.data.synthetic import SynthOptions, generate, make_world, render
 from slimreid.data.synthetic.generate import MODALITY_FOLDERS, SPLIT_FOLDERS
 from slimreid.data.synthetic.objects.identity import draw_identities, family_sizes
 from slimreid.data.synthetic.objects.looks import SPECTRA
-from slimreid.data.synthetic.options import nuisances
 from slimreid.data.synthetic.render import render_sample
 from slimreid.data.synthetic.scenery.canvas import CHANNELS, PATTERNS, Coat, paint, polygon, tube
 from slimreid.data.synthetic.scenery.sensor import time_shares

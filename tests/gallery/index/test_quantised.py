@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
 import numpy as np
 import pytest
 
@@ -89,7 +91,7 @@ def test_numkong_is_kept_from_amx_that_kills(monkeypatch, works):
         np.testing.assert_array_equal(found, exact)
     quantised._guard_amx.cache_clear()
     assert disabled == ([] if works else ["sapphireamx"])
-    assert asked == [(f"numkong {quantised.numkong.__version__}", quantised.TRIAL)]
+    assert asked == [(f"numkong {version('numkong')}", quantised.TRIAL)]
 
 
 def test_the_product_of_the_trial_itself_is_sound(monkeypatch, tmp_path):

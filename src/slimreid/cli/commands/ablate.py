@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from slimreid.ablation.grid import parse_axes
 from slimreid.ablation.plan import Experiment, Job, grid_experiments, make_jobs
 from slimreid.ablation.runner import Failure, run_jobs, states
 from slimreid.cli.commands.compare import print_comparison
@@ -35,8 +34,8 @@ BASE_NAME = "base.yaml"
 def ablate(options: AblateOptions) -> int:
     """Train with every combination of some options and several seeds, and compare."""
     out, rerun = options.out, options.rerun
-    axes, seeds = parse_axes(options.grid), options.seeds
-    experiments = grid_experiments(out / BASE_NAME, axes, seeds, options.missing == "all")
+    seeds = options.seeds
+    experiments = grid_experiments(out / BASE_NAME, options.axes, seeds, options.missing == "all")
     with _base_config(options.config, out):
         jobs = make_jobs(experiments, out / "runs", out / "results")
         _check_feature(options.feature, jobs)

@@ -16,7 +16,7 @@ from slimreid.progress import progress
 from slimreid.runs.comparison import Comparison, changed_options, compare_records, group_by_seed
 from slimreid.runs.measure import evaluation_record, first_of_each, is_evaluation, measure_speeds, run_record
 from slimreid.runs.record import RunRecord, read_record
-from slimreid.runs.tables import caption, cells, check_suffix, headings, write_comparison
+from slimreid.runs.tables import caption, cells, headings, write_comparison
 from slimreid.visual.html.report import write_report
 from slimreid.visual.html.run import gather_run, run_names
 
@@ -27,7 +27,6 @@ def compare(options: CompareOptions) -> None:
     """Compare trained models in one table, against the first row."""
     feature, samples = options.feature, options.samples
     if options.out is not None:
-        check_suffix(options.out)
         check_writable(options.out)
     models: dict[str, LoadedModel] = {}
     given = progress(options.models, "reading runs")

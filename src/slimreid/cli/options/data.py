@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from slimreid.cli.options import JsonOption, Protocol, Split
-from slimreid.config import Config
+from slimreid.config import Config, synthetic
 from slimreid.config.values import check_least
 from slimreid.errors import ConfigError
 
@@ -36,6 +36,22 @@ class SynthOptions:
     """Share of the training identities held out for validation; 0 = none."""
     workers: int | None = None
     """Number of processes; default: one per core."""
+
+    def __post_init__(self) -> None:
+        _ = self.world  # refuses what is out of range
+
+    @property
+    def world(self) -> synthetic.SynthOptions:
+        """What to generate."""
+        return synthetic.SynthOptions(
+            identities=self.identities,
+            cameras=self.cameras,
+            images_per_camera=self.images_per_camera,
+            size=self.pixels,
+            seed=self.seed,
+            objects=self.objects,
+            difficulty=self.difficulty,
+        )
 
     @property
     def pixels(self) -> tuple[int, int] | None:

@@ -87,6 +87,8 @@ class CompareOptions:
     def __post_init__(self) -> None:
         check_least(self, 1, "batch", "repeats")
         check_least(self, 2, "samples")
+        if self.out is not None and self.out.suffix.lower() not in (".md", ".csv", ".json"):
+            raise ConfigError(f"--out {self.out}: a comparison can be written as .md, .csv or .json")
         places = [model.resolve() for model in self.models]
         for number, model in enumerate(self.models):
             if places[number] in places[:number]:

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from slimreid.ablation.grid import Axis, parse_axes
 from slimreid.cli.options import HIDDEN, REQUIRED, Feature
 from slimreid.config import Config
+from slimreid.config.training import check_run
 from slimreid.errors import ConfigError
 
 
@@ -42,6 +44,9 @@ class TrainOptions:
     """DeMo's KEY VALUE pairs."""
     command: list[str] = field(default_factory=list, metadata=HIDDEN)
     """The words after `slimreid`, as they were typed."""
+
+    def __post_init__(self) -> None:
+        check_run(self.config, self.out)
 
 
 @dataclass(frozen=True)
@@ -84,3 +89,9 @@ class AblateOptions:
     def __post_init__(self) -> None:
         if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"--seeds takes different numbers from 0 such as 0,1,2, not {list(self.seeds)}")
+        _ = self.axes  # refuses what cannot be varied
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """What is varied."""
+        return parse_axes(self.grid)

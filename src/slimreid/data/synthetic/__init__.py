@@ -1,6 +1,6 @@
 """A generated tri-spectral world of people or vehicles, in which no single spectrum tells who is who."""
 
+from slimreid.config.synthetic import SynthOptions
 from slimreid.data.synthetic.generate import make_world
-from slimreid.data.synthetic.options import SynthOptions
 
 __all__ = ["SynthOptions", "make_world"]

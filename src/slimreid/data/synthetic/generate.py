@@ -9,11 +9,11 @@ from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 
+from slimreid.config.synthetic import SynthOptions
 from slimreid.data.importing.datasets import import_layout
 from slimreid.data.manifest import MANIFEST_NAME, write_manifest
 from slimreid.data.splits import check_share, hold_out_val
 from slimreid.data.synthetic.objects.identity import Identity, draw_identities
-from slimreid.data.synthetic.options import SynthOptions
 from slimreid.data.synthetic.render import render_sample
 from slimreid.data.workers import worker_pool
 from slimreid.errors import ConfigError

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
+from slimreid.config.synthetic import SynthOptions
 from slimreid.data.synthetic.objects.identity import Identity
 from slimreid.data.synthetic.objects.looks import coats, pick
 from slimreid.data.synthetic.objects.people import Pose, paint_person
 from slimreid.data.synthetic.objects.person_looks import PersonShape
 from slimreid.data.synthetic.objects.vehicles import half_extent, paint_vehicle
-from slimreid.data.synthetic.options import SynthOptions
 from slimreid.data.synthetic.scenery import scene
 from slimreid.data.synthetic.scenery.canvas import MATERIAL, OBJECT, Array
 from slimreid.data.synthetic.scenery.clutter import IN_FRONT, LIVELY, STANDING, Rng

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from slimreid.config.model import BOTH
 from slimreid.data.manifest import Protocol
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.rerank import KReciprocal
@@ -25,7 +26,6 @@ from slimreid.inference.model_card import CARD_NAME, CHOSEN_ON_TEST, MODEL_NAME
 from slimreid.inference.similarity import Subset, feature_kinds
 from slimreid.json_files import check_object, parse_json, shown
 from slimreid.modalities import all_subsets
-from slimreid.models.reid_model import BOTH
 
 FORMAT = 2
 FOLDER = "evaluation"

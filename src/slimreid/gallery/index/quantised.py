@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -188,7 +189,7 @@ def _guard_amx() -> None:
     """Keep NumKong from AMX where the CPU announces it but faults on it."""
     announced = numkong.get_capabilities()
     found = [name for name in AMX if announced.get(name)]
-    if found and not amx_works(f"numkong {numkong.__version__}", TRIAL):
+    if found and not amx_works(f"numkong {version('numkong')}", TRIAL):
         for name in found:
             numkong.disable_capability(name)
 

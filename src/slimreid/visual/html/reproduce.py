@@ -11,9 +11,9 @@ from pathlib import Path
 
 from slimreid.config import Config
 from slimreid.config.files import CONFIG_NAME, config_text, load_config
+from slimreid.config.synthetic import SynthOptions
 from slimreid.data.manifest import MANIFEST_NAME, read_manifest
 from slimreid.data.synthetic.generate import DESCRIPTION, VAL_IDENTITIES
-from slimreid.data.synthetic.options import SynthOptions
 from slimreid.errors import SlimReIDError
 from slimreid.evaluation.metrics.rerank import KReciprocal
 from slimreid.inference.similarity import feature_kinds

@@ -30,7 +30,7 @@ from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.similarity import Floats, check_kind, join_branches
 from slimreid.inference.trained_model import TrainedModel
 from slimreid.modalities import parse_subset
-from slimreid.models.reid_model import ReIDOutput
+from slimreid.models.heads import ReIDOutput
 from slimreid.visual.patches.figure import draw_kept_patches
 from slimreid.visual.patches.kept_patches import PatchView, reduced_views
 from slimreid.visual.ranks.rank_lists import FirstItems, open_samples, rank_list

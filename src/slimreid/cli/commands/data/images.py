@@ -8,7 +8,6 @@ from itertools import islice
 from slimreid.cli.console import say
 from slimreid.cli.options.data import PreviewOptions, SheetOptions, SimulateOptions, SynthOptions
 from slimreid.config.files import save_config
-from slimreid.data import synthetic
 from slimreid.data.augment.whole_batches import augment_batch
 from slimreid.data.loader import train_loader
 from slimreid.data.manifest import read_manifest
@@ -19,17 +18,8 @@ from slimreid.visual.datasets.views import batch_rows, dataset_rows, save_sheet
 
 def synth(options: SynthOptions) -> None:
     """Generate a synthetic rgb/nir/tir dataset, as image files with a manifest."""
-    world = synthetic.SynthOptions(
-        identities=options.identities,
-        cameras=options.cameras,
-        images_per_camera=options.images_per_camera,
-        size=options.pixels,
-        seed=options.seed,
-        objects=options.objects,
-        difficulty=options.difficulty,
-    )
     out = options.out
-    count = make_world(out, world, options.val_identities, options.workers)
+    count = make_world(out, options.world, options.val_identities, options.workers)
     say(f"{count} samples of {options.identities} {options.objects} written to {out}")
     say(f"next: slimreid data check {shlex.quote(str(out))}")
 

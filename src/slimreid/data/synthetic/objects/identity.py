@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from slimreid.config.synthetic import SynthOptions
 from slimreid.data.synthetic.objects.looks import SPECTRA, Look, Rng
 from slimreid.data.synthetic.objects.person_looks import PERSON_LOOKS, PersonShape, person_shape
 from slimreid.data.synthetic.objects.vehicle_looks import VEHICLE_LOOKS, VehicleShape, vehicle_shape
-from slimreid.data.synthetic.options import SynthOptions
 
 Shape = PersonShape | VehicleShape
 

@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from slimreid.config.synthetic import SynthOptions
 from slimreid.data.synthetic.objects.looks import pick
-from slimreid.data.synthetic.options import SynthOptions
 from slimreid.data.synthetic.scenery.canvas import CHANNELS, MATERIAL, Array, paint, polygon
 from slimreid.data.synthetic.scenery.clutter import LIVELY, STANDING, Rng
 from slimreid.data.synthetic.scenery.materials import coat, fill, material
