@@ -27,7 +27,7 @@ _MODULES = {
 }
 EXTRA_OF = {module: extra for extra, modules in _MODULES.items() for module in modules}
 """Module that is imported -> extra of the package that installs it."""
-_WITHOUT_TORCH = {"scipy": "gallery", "sklearn": "gallery"}
+_WITHOUT_TORCH = {"scipy": "gallery"}
 """Modules that a smaller extra brings too."""
 
 

@@ -30,8 +30,7 @@ def run_code(code: str, *words: str, cwd: Path | None = None) -> subprocess.Comp
 
 def run_without_torch(code: str, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run Python code with all extras but `train`; what the extra `gallery` brings too is there."""
-    brought = ("scipy", "sklearn")
-    gone = [name for name, extra in EXTRA_OF.items() if extra == "train" and name not in brought]
+    gone = [name for name, extra in EXTRA_OF.items() if extra == "train" and name != "scipy"]
     return _run(
         REFUSE.replace("from slimreid.extras import EXTRA_OF", f"EXTRA_OF = {gone}") + code, words, cwd
     )

@@ -1,6 +1,6 @@
 """Identities for rows that have none: rows that are alike at a calibrated threshold become one.
 
-Average linkage, by scikit-learn: two clusters become one while their rows score above the threshold on
+Average linkage, by SciPy: two clusters become one while their rows score above the threshold on
 average. That needs at least one pair above it, so clusters never reach beyond a connected component of the
 pairs above the threshold. Each component is clustered on its own, with the same result and little memory.
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.cluster.hierarchy import cut_tree, linkage
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -113,16 +114,13 @@ def _small_parts(members: Ints, pairs: _Pairs) -> Iterator[Ints]:
 
 def _average_linkage(similarity: Similarity, rows: Prepared, threshold: float) -> Ints:
     """For each of m rows (m,) the place of the first one of its cluster."""
-    from sklearn.cluster import (
-        AgglomerativeClustering,  # here: it takes longer than all the rest of a gallery
-    )
-
     above = similarity.scores(rows, rows).astype(np.float64) - threshold
     above[np.isnan(above)] = 0  # exactly the threshold, and so is every average of such pairs
-    model = AgglomerativeClustering(
-        n_clusters=None, metric="precomputed", linkage="average", distance_threshold=0
-    )
-    label = model.fit_predict(-(above + above.T) / 2)
+    distance = -(above + above.T) / 2
+    tree = linkage(distance[np.triu_indices(len(distance), 1)], "average")
+    merged = int((tree[:, 2] < 0).sum())
+    tree[:, 2] -= tree[0, 2]  # a tree must not have negative distances
+    label = cut_tree(tree, len(distance) - merged)[:, 0]
     first: NDArray[np.int64] = np.unique(label, return_index=True)[1][label]
     return first
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 
@@ -16,6 +17,8 @@ from slimreid.gallery.store.open import create_store
 from slimreid.gallery.store.rows import Change, RowState
 from support.galleries import make_info, make_rows, row_fields
 
+NUMBERS = itertools.count()
+
 
 class Killed(BaseException):
     """Stands in for a process that dies: nothing is cleaned up."""
@@ -23,7 +26,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def uri(milvus_server):
-    return f"{milvus_server}/people_{time.monotonic_ns()}"
+    return f"{milvus_server}/people_{next(NUMBERS)}"
 
 
 def state(store):
