@@ -364,9 +364,9 @@ def test_everything_that_does_not_fit_is_in_one_message() -> None:
         load_pretrained(vit, state)
     text = str(caught.value)
     assert text.startswith("the weights given: weights of family 'timm' do not fit")
-    assert "missing (2; allow_missing" in text
-    assert "unexpected (2; allow_unexpected" in text
-    assert "mismatched (1; allow_mismatched" in text
+    assert "missing (2; in Python, allow_missing" in text
+    assert "unexpected (2; in Python, allow_unexpected" in text
+    assert "mismatched (1; in Python, allow_mismatched" in text
     for name in ("final_norm.bias", "blocks.1.mlp.fc2.weight", "surprise", "blocks.0.gate"):
         assert f"    {name}\n" in text + "\n"
     assert "blocks.0.mlp.fc1.weight: (95, 64) in the file, (96, 64) in the model" in text

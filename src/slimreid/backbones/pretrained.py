@@ -157,6 +157,6 @@ def _complaint(where: str, family: str, problems: Mapping[str, Sequence[str]]) -
     lines = [f"{where}: weights of family '{family}' do not fit this model"]
     for kind, names in problems.items():
         if names:
-            lines.append(f"  {kind} ({len(names)}; allow_{kind} lets them pass):")
+            lines.append(f"  {kind} ({len(names)}; in Python, allow_{kind} lets them pass):")
             lines.extend(f"    {name}" for name in names)
     return "\n".join(lines)
