@@ -4,8 +4,8 @@
     python benchmarks/cluster.py --folder identify --out research/results/identify/clusters.json
 
 The strangers that identify.py holds out (80 people, 16 images each) are clustered without names, with all
-spectra and with a random subset each. Thresholds are those at which the other strangers are taken for one of
-the enrolled people once in 10, 100 and 333 searches. Figures: F-score, precision and recall of the pairs that
+modalities and with a random subset each. At the thresholds, one in 10, 100 and 333 searches for the other
+strangers returns an enrolled person. Figures: F-score, precision and recall of the pairs that
 are put together. Average linkage is that of `slimreid.gallery`; the others are scikit-learn's, on the whole
 matrix of distances.
 """
@@ -71,7 +71,7 @@ def pair_figures(labels: Ints, identity: NDArray[np.str_]) -> tuple[float, float
 
 
 def measure(people: People, similarity: Similarity, kind: str, rate: float) -> Figures:
-    """Figures of all methods, for the held-out strangers with all spectra or with random ones."""
+    """Figures of all methods, for the held-out strangers with all modalities or with random ones."""
 
     def subset(at: Ints) -> Ints:
         return draw_subsets(people, at) if kind == RANDOM else np.full(len(at), len(people.names) - 1)
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         similarity = scales(people)[SITE]
         for kind in (COMPLETE, RANDOM):
             for rate in RATES:
-                case = found.setdefault(f"spectra {kind}, FPIR {rate:g}", {})
+                case = found.setdefault(f"modalities {kind}, FPIR {rate:g}", {})
                 for name, figures in measure(people, similarity, kind, rate).items():
                     case.setdefault(name, []).append(figures)
     rows = [

@@ -54,7 +54,7 @@ FLOAT_GOAL = 0.95
 
 def write_folders(models: Mapping[str, nn.Module], folder: Path) -> None:
     """Graphs of both designs in both precisions, as `slimreid export` writes them."""
-    for name, key in (("", "unslimmed"), (" slim", "inside")):
+    for name, key in (("", "unslimmed"), (" slim", "in_backbone")):
         proto = export_graph(models[key], MODALITIES)
         (folder / f"float32{name}").mkdir()
         write_graphs(folder / f"float32{name}", [("graph.onnx", proto)])
@@ -87,7 +87,7 @@ def check(models: Mapping[str, nn.Module], folder: Path, size: tuple[int, int]) 
     for way in WAYS:
         if not way.startswith(("float32", "int8")):
             continue
-        model = models["inside" if way.endswith("slim") else "unslimmed"]
+        model = models["in_backbone" if way.endswith("slim") else "unslimmed"]
         with torch.inference_mode():
             expected = SubsetModel(model.eval())(images, None)["both"].numpy()
         session = onnxruntime.InferenceSession(str(folder / way / "graph.onnx"), session_options(1))
@@ -117,7 +117,7 @@ def measure_all(
     models: Mapping[str, nn.Module], folder: Path, size: tuple[int, int], args: argparse.Namespace
 ) -> list[dict[str, Any]]:
     """One row per number of threads, batch and way."""
-    originals = {PLAIN: models[PLAIN], "torch": models["unslimmed"], "torch slim": models["inside"]}
+    originals = {PLAIN: models[PLAIN], "torch": models["unslimmed"], "torch slim": models["in_backbone"]}
     rows: list[dict[str, Any]] = []
     for threads in args.threads:
         torch.set_num_threads(threads)

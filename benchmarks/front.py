@@ -119,7 +119,9 @@ def training_free(args: argparse.Namespace) -> Front:
     """Slim one trained model in all ways."""
     loaded = load(args.run)
     if points.method_of(loaded) != points.UNSLIMMED:
-        raise ConfigError(f"{args.run}: is slimmed inside already; give an unslimmed run, or use --trained")
+        raise ConfigError(
+            f"{args.run}: its tokens are reduced in the backbone already; give an unreduced run, or use --trained"
+        )
     settings = {
         "data": open_data(loaded, args.manifest).name,
         "models": {loaded.path.parent.name: loaded.fingerprint},

@@ -13,7 +13,7 @@ is trained for five epochs on 240 of them, and the 320 others are divided:
 |     80 | strangers that thresholds are chosen on                                                 |
 |     80 | strangers that the promised rate is checked on                                          |
 
-Rows of the gallery are complete, or each has a random subset of the spectra. Queries have each subset in
+Rows of the gallery are complete, or each has a random subset of the modalities. Queries have each subset in
 turn, or a random one each. Scores are the plain cosine, on the model's own scale (from training identities),
 or on the scale of the first strangers; the threshold is always that of the query's subset. Tracklets are the
 images of one person by one camera. Intervals are over the people of all seeds. What is in the folder already
@@ -57,7 +57,7 @@ Bools = NDArray[np.bool_]
 
 COSINE, TRAINING, SITE = "cosine", "training", "site"
 COMPLETE, RANDOM = "complete", "random"
-"""What rows have: all spectra, or a random subset each. Queries may have random ones as well."""
+"""What rows have: all modalities, or a random subset each. Queries may have random ones as well."""
 SINGLE, TRACKLET, UNWEIGHTED = "single image", "tracklet", "tracklet, unweighted"
 
 

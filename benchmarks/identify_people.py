@@ -80,7 +80,7 @@ def prepare(folder: Path, size: Size, seed: int) -> LoadedModel:
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """Features of all test samples in every subset of the spectra, and who takes which part."""
+    """Features of all test samples in every subset of the modalities, and who takes which part."""
 
     similarity: Similarity
     features: NDArray[np.float32]
@@ -88,7 +88,7 @@ class People:
     identity: NDArray[np.str_]
     camera: NDArray[np.str_]
     quality: NDArray[np.float64]
-    """(n, M), of each spectrum's image."""
+    """(n, M), of each modality's image."""
     rows: Ints
     """Samples that are enrolled."""
     mated: Ints

@@ -79,9 +79,13 @@ def measure(
     cases[ZEROS] = case(zeros, present[ONE])
     seconds = measure_interleaved(cases, repeats, rounds=lambda r: progress(r, "measuring"))
     middle, ratios = medians(seconds), median_ratios(seconds, ALL)
-    spectra = {name: float(there.sum()) / batch for name, there in present.items()} | {ZEROS: 1.0}
+    modalities = {name: float(there.sum()) / batch for name, there in present.items()} | {ZEROS: 1.0}
     return {
-        name: {"samples_per_second": batch / middle[name], "spectra": spectra[name], "ratio": ratios[name]}
+        name: {
+            "samples_per_second": batch / middle[name],
+            "modalities": modalities[name],
+            "ratio": ratios[name],
+        }
         for name in cases
     }
 
@@ -89,7 +93,7 @@ def measure(
 def show(found: Mapping[str, Mapping[str, float]], title: str) -> None:
     """The table, and whether the goal is reached."""
     rows = [
-        (name, f"{f['spectra']:.2f}", f"{f['samples_per_second']:.2f}", f"{f['ratio']:.2f} ×")
+        (name, f"{f['modalities']:.2f}", f"{f['samples_per_second']:.2f}", f"{f['ratio']:.2f} ×")
         for name, f in found.items()
     ]
     console.print(table(["present", "modalities per sample", "samples/s", "against all three"], rows, title))

@@ -7,7 +7,7 @@ after the other with everyday torch operations, finds hard triplets with masks a
 comes.
 Before measuring, both must give the same loss on the same batch. Steps alternate; medians are reported.
 
-With `--one` it is the Market-1501 recipe instead: `baseline` in one spectrum, 192×96, P×K = 12×4.
+With `--one` it is the Market-1501 recipe instead: `baseline` in one modality, 192×96, P×K = 12×4.
 
     python benchmarks/training.py [--one] [--rounds 7] [--threads 1] [--json]
 """
@@ -206,7 +206,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--one", action="store_true", help="the recipe for Market-1501, one spectrum")
+    parser.add_argument("--one", action="store_true", help="the recipe for Market-1501, one modality")
     options = parser.parse_args()
     config = load_config([MARKET], ["data.workers=0"]) if options.one else THREE
     torch.set_num_threads(options.threads)

@@ -1,6 +1,6 @@
 """What a training step costs with all tokens, with reduced ones, and with the run's own average as teacher.
 
-The recipe `market1501/baseline` (ViT-Tiny, 12 × 4 images of one spectrum) at 256×128, step by step as
+The recipe `market1501/baseline` (ViT-Tiny, 12 × 4 images of one modality) at 256×128, step by step as
 `slimreid train` does it: forward, losses, backward, AdamW, moving average, in one thread. The steps take
 turns; each is compared with the one with all tokens in the same round, and the median is reported. It is the
 time that the processor spent on a step, which other programs change little. Loading a batch whose images are

@@ -2,9 +2,9 @@
 
     python research/guides.py RUN [--data MANIFEST] [--split test] [--limit 128] [--out FILE.json]
 
-For every modality: the share of the patches kept with all spectra that is kept too when only a subset of the
-others is there to guide (points of 100; chance is the share kept). Samples that have all spectra are shown to
-the model once per subset; with --stage, at one stage of token reduction in the backbone.
+For every modality: of the patches kept when all modalities guide the choice, the share that is also kept when
+only some of the others do (points of 100; chance is the share kept). Samples that have all modalities are
+shown to the model once per subset; with --stage, at one stage of token reduction in the backbone.
 """
 
 from __future__ import annotations

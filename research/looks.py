@@ -23,7 +23,7 @@ CLEAN = "clean"
 SITES = ("site_a", "site_b", "site_c")
 FIFTH = 0.2
 
-Spectra = Literal["colour", "light", "all"]
+ActsOn = Literal["colour", "light", "all"]
 """What a look acts on: colour pictures only, also near infrared, or thermal ones too."""
 
 
@@ -42,14 +42,14 @@ class Look:
 
     about: str
     apply: Callable[[Pixels, Shot], Pixels]
-    spectra: Spectra = "all"
+    acts_on: ActsOn = "all"
     shared: bool = False
     """Whether all pictures of a sample share their draws: what stands in front, and where they are cut."""
 
 
-def _plain(about: str, change: Callable[..., Pixels], *values: object, spectra: Spectra = "all") -> Look:
+def _plain(about: str, change: Callable[..., Pixels], *values: object, acts_on: ActsOn = "all") -> Look:
     """A look without anything random."""
-    return Look(about, lambda image, _: change(image, *values), spectra)
+    return Look(about, lambda image, _: change(image, *values), acts_on)
 
 
 def _noise(image: Pixels, shot: Shot) -> Pixels:
@@ -118,14 +118,14 @@ def _site(image: Pixels, shot: Shot, *, name: str) -> Pixels:
 
 LOOKS: Mapping[str, Look] = {
     CLEAN: _plain("as photographed", lambda image: image),
-    "dark_0.5": _plain("half of the light", filters.gains, 0.5, spectra="colour"),
-    "dark_0.3": _plain("0.3 of the light", filters.gains, 0.3, spectra="colour"),
-    "gamma_0.5": _plain("gamma 0.5, pale", filters.gamma, 0.5, spectra="light"),
-    "gamma_2": _plain("gamma 2, heavy shadows", filters.gamma, 2.0, spectra="light"),
-    "warm": _plain("red × 1.35, blue × 0.6", filters.gains, (1.35, 1.0, 0.6), spectra="colour"),
-    "cold": _plain("red × 0.6, blue × 1.35", filters.gains, (0.6, 1.0, 1.35), spectra="colour"),
-    "contrast": _plain("0.35 of the contrast", filters.contrast, 0.35, spectra="light"),
-    "grey": _plain("no colour", filters.grey, spectra="colour"),
+    "dark_0.5": _plain("half of the light", filters.gains, 0.5, acts_on="colour"),
+    "dark_0.3": _plain("0.3 of the light", filters.gains, 0.3, acts_on="colour"),
+    "gamma_0.5": _plain("gamma 0.5, pale", filters.gamma, 0.5, acts_on="light"),
+    "gamma_2": _plain("gamma 2, heavy shadows", filters.gamma, 2.0, acts_on="light"),
+    "warm": _plain("red × 1.35, blue × 0.6", filters.gains, (1.35, 1.0, 0.6), acts_on="colour"),
+    "cold": _plain("red × 0.6, blue × 1.35", filters.gains, (0.6, 1.0, 1.35), acts_on="colour"),
+    "contrast": _plain("0.35 of the contrast", filters.contrast, 0.35, acts_on="light"),
+    "grey": _plain("no colour", filters.grey, acts_on="colour"),
     "blur": _plain("Gaussian blur, sigma 1.5 pixels of 64", filters.blur, 1.5),
     "motion_blur": _plain("mean over 9 pixels of 64 of a row", filters.motion_blur, 9),
     "lowres_2": _plain("half of the resolution", filters.low_resolution, 2),
@@ -143,7 +143,7 @@ DEGRADATIONS = tuple(name for name in LOOKS if name not in (CLEAN, *SITES))
 
 def acts_on(look: Look, modality: str) -> bool:
     """Whether a look changes pictures of a modality at all."""
-    return {"colour": describe(modality).colour, "light": modality != TIR, "all": True}[look.spectra]
+    return {"colour": describe(modality).colour, "light": modality != TIR, "all": True}[look.acts_on]
 
 
 def show(name: str, image: Pixels, *, modality: str, camera: str, sample: str) -> Pixels:

@@ -26,7 +26,7 @@ Rows = Sequence[Mapping[str, Any]]
 """Rows of a run's `selection.jsonl`."""
 
 MASK_COLOUR = "#5ce1ff"
-"""Cyan beside the amber of kept patches; both are seen on photographs of every spectrum."""
+"""Cyan beside the amber of kept patches; both are seen on photographs of every modality."""
 _HIGH = 320
 _PICTURE = 1.35
 """Height of a picture, in inches."""

@@ -1,4 +1,4 @@
-"""Tables of experiments on the choice of patches and on missing spectra; figures are points of 100."""
+"""Tables of experiments on the choice of patches and on missing modalities; figures are points of 100."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _scientific(values: Sequence[float]) -> str:
 
 
 def subsets_table(groups: Groups, feature: str) -> str:
-    """mAP of every arm when query and gallery lack the same spectra, and the mean when they differ.
+    """mAP of every arm when query and gallery lack the same modalities, and the mean when they differ.
 
     '' where no run was measured so.
     """
@@ -86,7 +86,7 @@ def subsets_table(groups: Groups, feature: str) -> str:
         rows.append([label, *(_spread(values) for values in alike), _spread(apart)])
     if not rows:
         return ""
-    note = f"mAP ({feature}) with query and gallery in the same spectra; chance {_chance(groups, feature)}"
+    note = f"mAP ({feature}) with query and gallery in the same modalities; chance {_chance(groups, feature)}"
     return f"{note}\n\n" + markdown_table(["model", *names, "different (mean)"], rows)
 
 

@@ -45,7 +45,7 @@ def _write_csv() -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a tiny finished run of `sdtps` in three spectra; its data lies beside it in `set`."""
+    """The folder of a tiny finished run of `sdtps` in three modalities; its data lies beside it in `set`."""
     from slimreid.training.loop import train
     from support.runs import make_config, write_set
 

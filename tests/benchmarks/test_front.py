@@ -185,7 +185,7 @@ def test_seeds_of_trained_runs_are_one_point(front, runs, tmp_path, capsys):
     assert front.main(["--trained", *given[:1]]) == 2
     assert "--trained needs --unslimmed" in capsys.readouterr().err
     assert front.main([given[0]]) == 2
-    assert "is slimmed inside already" in capsys.readouterr().err
+    assert "its tokens are reduced in the backbone already" in capsys.readouterr().err
 
 
 def test_token_merging_is_trained_by_the_ordinary_trainer(front, trained_run, tmp_path):

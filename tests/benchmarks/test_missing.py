@@ -1,4 +1,4 @@
-"""The benchmark of missing spectra runs, on a small backbone."""
+"""The benchmark of missing modalities runs, on a small backbone."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def test_every_case_is_measured(missing, tmp_path, capsys):
         "one of three, zeros",
     ]
     assert cases["all three"]["ratio"] == 1
-    assert cases["mixed subsets"]["spectra"] == pytest.approx(12 / 7), "every subset once"
+    assert cases["mixed subsets"]["modalities"] == pytest.approx(12 / 7), "every subset once"
     assert "goal 2.5" in capsys.readouterr().out
 
 
-def test_absent_spectra_are_not_computed(missing):
+def test_absent_modalities_are_not_computed(missing):
     skip, zeros = (missing.build("nano", (64, 32), "after_backbone", kind) for kind in ("skip", "zeros"))
     rows = []
     for model in (skip, zeros):

@@ -28,14 +28,14 @@ def test_all_ways_are_measured(throughput, tmp_path, capsys):
     ]
     cost = {row["way"]: row["gflops"] for row in rows}
     assert cost["plain"] == pytest.approx(cost["unslimmed"], rel=1e-6), "the same network"
-    assert cost["inside"] < 0.7 * cost["plain"]
+    assert cost["in_backbone"] < 0.7 * cost["plain"]
     assert all(row["peak_mb"] > 0 and row["triples_per_second"] > 0 for row in rows)
     assert all(row["ratio"] == 1 for row in rows if row["way"] == "plain")
     assert "ours, reduction in the backbone" in capsys.readouterr().out
 
 
 def test_a_part_of_it(throughput, capsys):
-    throughput.main([*SMALL, "--only", "unslimmed", "inside", "--no-training"])
+    throughput.main([*SMALL, "--only", "unslimmed", "in_backbone", "--no-training"])
     out = capsys.readouterr().out
     assert "training step" not in out
     assert "plain" not in out

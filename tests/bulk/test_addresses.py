@@ -18,7 +18,7 @@ from slimreid.bulk.embedder import FETCHERS, READERS
 from slimreid.data.manifest import find_manifest
 from support.bulk import assert_same_rows, read_rows, write_bulk_set
 
-SPECTRA = ("rgb", "nir", "tir")
+MODALITIES = ("rgb", "nir", "tir")
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def embed_addresses(work, root, out, changed=None):
         strings_can_be_null=True, column_types={"split": pa.string(), "x_time": pa.string()}
     )
     table = pa_csv.read_csv(manifest, convert_options=options)
-    for name in SPECTRA:
+    for name in MODALITIES:
         paths = [None if path is None else f"{root}/{path}" for path in table[name].to_pylist()]
         for (column, row), address in (changed or {}).items():
             if column == name:

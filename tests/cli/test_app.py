@@ -196,7 +196,7 @@ def test_import_with_a_template(tmp_path, write_image, capsys):
     assert [s.camera for s in read_manifest(tmp_path / "m").samples] == ["1", "2"]
 
 
-def test_simulated_spectra_from_the_command_line(tmp_path, write_image, write_csv, capsys):
+def test_simulated_modalities_from_the_command_line(tmp_path, write_image, write_csv, capsys):
     rows = []
     for identity, split in ((1, "train"), (2, "query"), (2, "gallery")):
         path = write_image(tmp_path / f"{identity}_{split}.png", (16, 32))

@@ -137,7 +137,7 @@ def test_missing_modalities_are_zeros_and_marked(tmp_path, write_image, write_cs
     assert (batch.images["rgb"][0] != 0).any()
 
 
-def test_one_spectrum_is_enough(tmp_path, write_image, write_csv):
+def test_one_modality_is_enough(tmp_path, write_image, write_csv):
     write_image(tmp_path / "a.png")
     path = write_csv(tmp_path / "m.csv", "split,identity,camera,rgb", "query,1,1,a.png")
     (batch,) = eval_loader(make_config(path), ["query"])
@@ -211,7 +211,7 @@ def test_a_batch_of_broken_samples_is_left_out(tmp_path, write_image, write_csv)
     assert [len(b) for b in eval_loader(config, ["query"])] == [1]
 
 
-def test_spectra_of_another_shape_are_refused(tmp_path, write_image, write_csv):
+def test_modalities_of_another_shape_are_refused(tmp_path, write_image, write_csv):
     write_image(tmp_path / "a.png", (16, 32))
     write_image(tmp_path / "b.png", (32, 32))
     write_image(tmp_path / "c.png", (8, 16))
@@ -224,7 +224,7 @@ def test_spectra_of_another_shape_are_refused(tmp_path, write_image, write_csv):
         dataset[1]
 
 
-def test_windows_are_for_spectra_the_data_has(small_set):
+def test_windows_are_for_modalities_the_data_has(small_set):
     assert make_config(small_set, windows={"thermal": (0, 9)}).data.windows == {"tir": (0, 9)}
     with pytest.raises(ConfigError, match=r"data\.windows\.tirr: the data has rgb, nir, tir only"):
         eval_loader(make_config(small_set, windows={"tirr": (0, 9)}), ["query"])

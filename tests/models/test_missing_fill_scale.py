@@ -107,7 +107,7 @@ def test_zeros_and_complete_samples_know_no_weight():
 
 
 def test_what_is_shared_decides():
-    """An rgb query in a gallery of all spectra is ranked by rgb: exactly with weight 0, nearly with 0.1."""
+    """An rgb query in a gallery of all modalities is ranked by rgb: exactly with weight 0, nearly with 0.1."""
     torch.manual_seed(0)
     gallery, query = torch.randn(300, 3, 96), torch.randn(1, 3, 96)
     only = torch.tensor([[True, False, False]])
@@ -139,7 +139,7 @@ def test_a_model_with_weight_zero_ranks_by_the_block_that_is_shared(way):
 
 @pytest.mark.parametrize("weight", [0.1, 1.0])
 @pytest.mark.parametrize("fusion", get_args(Fusion))
-def test_disjoint_spectra_are_ranked_by_their_own_blocks(fusion, weight):
+def test_disjoint_modalities_are_ranked_by_their_own_blocks(fusion, weight):
     """Nothing is shared; with any weight above 0 the stand-ins still tell samples apart."""
     model = make(reduction="none", fusion=fusion, missing_fill_scale=weight).eval()
     with torch.no_grad():

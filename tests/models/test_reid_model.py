@@ -76,7 +76,7 @@ def test_embedding_blocks_are_normalised_and_absent_ones_filled(way):
 
 
 @every_way
-def test_disjoint_spectra_can_be_compared(way):
+def test_disjoint_modalities_can_be_compared(way):
     model = make(**way).eval()
     x = images(6)
     query = F.normalize(model({"rgb": x["rgb"]}, cameras(6)).features["both"], dim=1)

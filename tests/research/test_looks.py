@@ -133,7 +133,7 @@ def test_draws_follow_look_sample_and_camera(image):
     assert looks.site_camera("site_a", "1") != looks.site_camera("site_b", "1")
 
 
-def test_looks_act_on_the_spectra_they_fit(image):
+def test_looks_act_on_the_modalities_they_fit(image):
     def changed(name):
         return [m for m in ("rgb", "nir", "tir") if (show(name, m) != image).any()]
 
@@ -144,7 +144,7 @@ def test_looks_act_on_the_spectra_they_fit(image):
     assert changed("gamma_2") == changed("contrast") == ["rgb", "nir"]
     assert changed("blur") == changed("site_a") == ["rgb", "nir", "tir"]
     hidden = [(show("occluded", m) != image).any(axis=2) for m in ("rgb", "nir")]
-    assert (hidden[0] == hidden[1]).mean() > 0.99  # one thing stands before all spectra
+    assert (hidden[0] == hidden[1]).mean() > 0.99  # one thing stands before all modalities
     assert (show("noise", "nir") != show("noise", "tir")).any()
     nir = show("no_legs", "nir")[-1, 0]
     assert (nir == nir[0]).all()  # and it has no colour in infrared

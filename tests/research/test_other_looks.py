@@ -59,7 +59,7 @@ def market(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Two random models of three spectra."""
+    """Two random models of three modalities."""
     folder = tmp_path_factory.mktemp("models")
     for seed, name in enumerate(("full", "slim")):
         write_random_model(folder / name, None, seed=seed)
@@ -118,7 +118,7 @@ def test_thinning_keeps_everybody(market):
     assert look_sets.thinned(samples, 1000) == list(samples)
 
 
-def test_simulated_spectra_get_their_looks(market, tmp_path):
+def test_simulated_modalities_get_their_looks(market, tmp_path):
     source = look_sets.open_source(market, "9:12")
     path = look_sets.make_sets(source, tmp_path, ["clean", "dark_0.3"], simulate=True)["dark_0.3"]
     manifest = read_manifest(path)

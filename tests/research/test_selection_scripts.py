@@ -1,4 +1,4 @@
-"""Scripts and tables of the experiments on the choice of patches and on missing spectra."""
+"""Scripts and tables of the experiments on the choice of patches and on missing modalities."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_other_data_is_refused(changes, why):
     assert compare_records(records, paired=False).rows[1].difference is None
 
 
-def test_other_spectra_of_the_same_queries_can_be_compared():
+def test_other_modalities_of_the_same_queries_can_be_compared():
     records = [make_record("one", FIRST[0]), make_record("two", SECOND[0], data={"sides": "a", "tir": "c"})]
     assert compare_records(records).rows[1].difference is not None
 

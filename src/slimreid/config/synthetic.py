@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from slimreid.errors import ConfigError
 
-# At medium difficulty most samples are to be usable in most spectra, so what can ruin a sample
+# At medium difficulty most samples should be usable in most modalities, so what can ruin a sample
 # altogether grows late, and what only disturbs grows evenly.
 _POWERS = {
     "background": 2.3,
@@ -42,7 +42,7 @@ class Nuisances:
     sensor: float
     """Blur and noise."""
     misalignment: float
-    """Shift between the spectra."""
+    """Shift between the modalities."""
 
 
 def nuisances(difficulty: float) -> Nuisances:

@@ -61,7 +61,7 @@ def test_a_manifest_is_embedded_with_all_it_says(manifest, loaded, tmp_path, cap
     assert out.read_bytes() == first, "the folder of the manifest is the same thing"
 
 
-def test_a_split_some_spectra_and_one_branch(manifest, loaded, tmp_path, capsys):
+def test_a_split_some_modalities_and_one_branch(manifest, loaded, tmp_path, capsys):
     out = tmp_path / "f.safetensors"
     options = ("--split", "query", "--modalities", "nir", "--feature", "slimmed")
     code, text, err = run(manifest, "--model", loaded.path, "--out", out, *options, capsys=capsys)
@@ -96,7 +96,7 @@ def test_a_bare_folder_of_photos(manifest, loaded, tmp_path, capsys):
     np.testing.assert_allclose(found.features, loaded.embed({"tir": paths}), atol=1e-6, rtol=0)
 
 
-def test_a_folder_with_spectra_and_a_model_that_knows_cameras(manifest, tmp_path, capsys):
+def test_a_folder_with_modalities_and_a_model_that_knows_cameras(manifest, tmp_path, capsys):
     loaded = write_random_model(tmp_path / "model", manifest, "model.camera_embedding=true")
     shots = tmp_path / "shots"
     for name in ("rgb", "nir"):

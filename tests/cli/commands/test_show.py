@@ -156,7 +156,7 @@ def test_stages_in_the_backbone_have_a_view_each(model_of):
     sample_views.draw_sample(seen)
 
 
-def test_zeros_for_missing_spectra_are_shown_as_the_model_saw_them(model_of):
+def test_zeros_for_missing_modalities_are_shown_as_the_model_saw_them(model_of):
     loaded = load(model_of("model.missing=zeros", "model.after_backbone.score_terms=[learned, cross]"))
     seen = open_sample(loaded, open_data(loaded), "0", "nir")
     rgb, nir, _ = seen.views()

@@ -159,7 +159,7 @@ def test_nothing_is_dropped_where_it_is_off_or_one_modality_is_there():
     for step in range(20):
         assert drop_from_batch(batch, config(0.0), 0, step) is batch
     alone = make_batch([[1], [1]], ("tir",))
-    assert drop_from_batch(alone, config(0.9), 0, 0) is alone, "a single spectrum always stays"
+    assert drop_from_batch(alone, config(0.9), 0, 0) is alone, "a single modality always stays"
 
 
 def test_samples_are_loaded_whole_when_batches_are_dropped_from(small_set):

@@ -40,7 +40,7 @@ def test_photos_are_samples_of_unknown_identity(tmp_path):
         ("day/1.rgb.jpg", "day/1.nir.png", "day/2_rgb.jpg", "day/2_tir.jpg"),
     ],
 )
-def test_spectra_are_told_by_folder_or_name(tmp_path, files):
+def test_modalities_are_told_by_folder_or_name(tmp_path, files):
     for name in files:
         write_image(tmp_path / name)
     manifest = open_folder(tmp_path, NAMES).manifest

@@ -12,7 +12,7 @@ from slimreid.data.images.decode import read_image
 from slimreid.data.manifest import ImageRef, Manifest, Sample, read_manifest
 from slimreid.data.simulate import dataset as simulate_set
 from slimreid.data.simulate.dataset import ORIGIN, simulate_manifest
-from slimreid.data.simulate.images import sample_seed, simulate_spectra
+from slimreid.data.simulate.images import sample_seed, simulate_modalities
 from slimreid.errors import ConfigError, DataError
 
 
@@ -67,7 +67,7 @@ def test_result_stands_alone_and_reads_back(tmp_path):
         }
         rgb = read_image(result.file(sample.images["rgb"]))
         assert (tmp_path / "gone" / name).read_bytes() == result.file(sample.images["rgb"]).read_bytes()
-        expected = simulate_spectra(rgb, sample.camera, sample_seed(0, sample.camera, rgb))
+        expected = simulate_modalities(rgb, sample.camera, sample_seed(0, sample.camera, rgb))
         for m in ("nir", "tir"):
             stored = read_image(result.file(sample.images[m]))
             assert stored.shape == rgb.shape
@@ -128,9 +128,9 @@ def test_rows_with_one_file_are_simulated_once(tmp_path, monkeypatch):
 
     def counted(rgb, camera, seed):
         calls.append(seed)
-        return simulate_spectra(rgb, camera, seed)
+        return simulate_modalities(rgb, camera, seed)
 
-    monkeypatch.setattr(simulate_set, "simulate_spectra", counted)
+    monkeypatch.setattr(simulate_set, "simulate_modalities", counted)
     result = simulate_manifest(twice, tmp_path / "out", workers=1)
     assert len(calls) == 2
     assert result.samples[0].images == result.samples[2].images

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from slimreid.data.simulate import images as simulate
 from slimreid.data.simulate import scene as simulate_scene
-from slimreid.data.simulate.images import read_camera, sample_seed, simulate_spectra
+from slimreid.data.simulate.images import read_camera, sample_seed, simulate_modalities
 from slimreid.data.simulate.scene import blur, read_scene
 from slimreid.errors import DataError
 
@@ -34,7 +34,7 @@ def person(height=128, width=64, shirt=SHIRT, trousers=TROUSERS, skin=SKIN, nois
 
 
 def run(rgb, camera="c1", seed=0):
-    return simulate_spectra(rgb, camera, sample_seed(seed, camera, rgb))
+    return simulate_modalities(rgb, camera, sample_seed(seed, camera, rgb))
 
 
 def explained_by_colour(rgb, values):
@@ -50,9 +50,9 @@ def explained_by_colour(rgb, values):
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 7), (9, 1), (8, 4), (4, 8), (33, 65), (128, 64), (200, 90)])
 def test_shapes(shape):
-    spectra = run(np.full((*shape, 3), 90, np.uint8))
-    assert list(spectra) == ["nir", "tir"]
-    for image in spectra.values():
+    modalities = run(np.full((*shape, 3), 90, np.uint8))
+    assert list(modalities) == ["nir", "tir"]
+    for image in modalities.values():
         assert image.shape == shape
         assert image.dtype == np.uint8
 
@@ -68,7 +68,7 @@ def test_shapes(shape):
 )
 def test_other_arrays_are_refused(bad):
     with pytest.raises(DataError, match=r"uint8 \(H, W, 3\)"):
-        simulate_spectra(bad, "c1", 0)
+        simulate_modalities(bad, "c1", 0)
 
 
 @settings(max_examples=30, deadline=None)
@@ -87,7 +87,7 @@ def test_any_picture_has_finite_estimates_and_repeats(rgb, camera, seed):
         assert value.max() <= 1 + 1e-5, name
     assert np.isfinite(scene.height).all()
     assert_allclose(scene.shares.sum(axis=0), 1, atol=1e-5)
-    first, second = (simulate_spectra(rgb, camera, seed) for _ in range(2))
+    first, second = (simulate_modalities(rgb, camera, seed) for _ in range(2))
     for name in first:
         assert_array_equal(first[name], second[name])
 
@@ -146,11 +146,11 @@ def test_camera_is_fixed_by_its_name():
 
 def test_recipe_stays_as_documented():
     """Golden numbers: a change of the recipe must be meant, and told to those who compare results."""
-    spectra = run(person(16, 8, noise=0))
+    modalities = run(person(16, 8, noise=0))
     nir = [[216, 253, 255], [106, 151, 114], [128, 132, 99], [129, 122, 107]]
     tir = [[40, 56, 53], [69, 131, 83], [59, 126, 64], [49, 129, 71]]
-    assert_allclose(spectra["nir"][::5, ::3].astype(int), nir, atol=1)
-    assert_allclose(spectra["tir"][::5, ::3].astype(int), tir, atol=1)
+    assert_allclose(modalities["nir"][::5, ::3].astype(int), nir, atol=1)
+    assert_allclose(modalities["tir"][::5, ::3].astype(int), tir, atol=1)
 
 
 # --- what the pictures show ------------------------------------------------------------------
@@ -158,7 +158,7 @@ def test_recipe_stays_as_documented():
 
 def mean_heat(rgb):
     """Mean over seeds, so that noise has no part in what is compared."""
-    return np.mean([simulate_spectra(rgb, "c1", seed)["tir"] for seed in range(8)], axis=0)
+    return np.mean([simulate_modalities(rgb, "c1", seed)["tir"] for seed in range(8)], axis=0)
 
 
 def test_heat_is_not_a_function_of_colour():
@@ -189,7 +189,7 @@ def test_near_infrared_is_no_grey_version():
     colours = [(170, 40, 60), (40, 90, 150), (60, 100, 40), (110, 80, 70), (85, 85, 85), (20, 20, 20)]
     chest = []
     for colour in colours:
-        images = [simulate_spectra(person(shirt=colour), "c1", seed)["nir"] for seed in range(4)]
+        images = [simulate_modalities(person(shirt=colour), "c1", seed)["nir"] for seed in range(4)]
         chest.append(np.mean([image[35:60, 22:42].mean() for image in images]))
     luma = np.array(colours) @ np.array([0.299, 0.587, 0.114])
     assert np.ptp(chest) > 25
@@ -241,9 +241,9 @@ def test_body_is_found_where_it_stands():
 def test_grey_and_black_input():
     grey = np.repeat(person()[..., 1:2], 3, axis=-1)
     for rgb in (grey, np.zeros_like(grey), np.full_like(grey, 255)):
-        spectra = run(rgb)
-        assert spectra["tir"].std() > 8
-        assert spectra["nir"].std() > 1
+        modalities = run(rgb)
+        assert modalities["tir"].std() > 8
+        assert modalities["nir"].std() > 1
 
 
 # --- the parts against plain loops -----------------------------------------------------------

@@ -20,7 +20,7 @@ from slimreid.config.synthetic import nuisances
 from slimreid.data.synthetic import SynthOptions, generate, make_world, render
 from slimreid.data.synthetic.generate import MODALITY_FOLDERS, SPLIT_FOLDERS
 from slimreid.data.synthetic.objects.identity import draw_identities, family_sizes
-from slimreid.data.synthetic.objects.looks import SPECTRA
+from slimreid.data.synthetic.objects.looks import MODALITIES
 from slimreid.data.synthetic.render import render_sample
 from slimreid.data.synthetic.scenery.canvas import CHANNELS, PATTERNS, Coat, paint, polygon, tube
 from slimreid.data.synthetic.scenery.sensor import time_shares
@@ -35,22 +35,22 @@ SMALL = SynthOptions(identities=8, cameras=2, images_per_camera=2, seed=5)
 
 @pytest.mark.parametrize("objects", OBJECTS)
 @pytest.mark.parametrize("count", [12, 17, 64])
-def test_no_single_spectrum_tells_identities_apart_but_all_together_do(objects, count):
+def test_no_single_modality_tells_identities_apart_but_all_together_do(objects, count):
     everybody = draw_identities(SynthOptions(identities=count, objects=objects))
     for split in SPLIT_FOLDERS:
         people = [i for i in everybody if i.split == split]
-        for spectrum in SPECTRA:
-            twins = Counter(i.seen_in([spectrum]) for i in people)
-            assert min(twins.values()) >= 2, f"{spectrum} alone singles somebody out"
-            assert len(twins) >= 2, f"{spectrum} says nothing"
-        assert len({i.seen_in(SPECTRA) for i in people}) == len(people)
+        for modality in MODALITIES:
+            twins = Counter(i.seen_in([modality]) for i in people)
+            assert min(twins.values()) >= 2, f"{modality} alone singles somebody out"
+            assert len(twins) >= 2, f"{modality} says nothing"
+        assert len({i.seen_in(MODALITIES) for i in people}) == len(people)
 
 
-def test_two_spectra_settle_a_family_of_four():
+def test_two_modalities_settle_a_family_of_four():
     everybody = draw_identities(SynthOptions(identities=64))
     members = [i for i in everybody if i.split == "train" and i.family == 3]
     assert len(members) == 4
-    for pair in itertools.combinations(SPECTRA, 2):
+    for pair in itertools.combinations(MODALITIES, 2):
         assert len({i.seen_in(pair) for i in members}) == 4
 
 
@@ -68,16 +68,16 @@ def test_families_add_up_and_leave_nobody_alone(count):
 
 
 @pytest.mark.parametrize("objects", OBJECTS)
-@pytest.mark.parametrize("changed", SPECTRA)
-def test_each_look_shows_in_its_own_spectrum_only(objects, changed):
+@pytest.mark.parametrize("changed", MODALITIES)
+def test_each_look_shows_in_its_own_modality_only(objects, changed):
     options = SynthOptions(identities=8, objects=objects, difficulty=0.5)
     one, *others = draw_identities(options)
     other = next(i for i in others if i.looks[changed] != one.looks[changed])
     swapped = replace(one, looks={**one.looks, changed: other.looks[changed]})
     before, after = (render_sample(options, i, 1, 0) for i in (one, swapped))
-    for spectrum in SPECTRA:
-        same = before.images[spectrum].tobytes() == after.images[spectrum].tobytes()
-        assert same == (spectrum != changed)
+    for modality in MODALITIES:
+        same = before.images[modality].tobytes() == after.images[modality].tobytes()
+        assert same == (modality != changed)
     assert before.mask.tobytes() == after.mask.tobytes()
 
 
@@ -85,9 +85,9 @@ def test_each_look_shows_in_its_own_spectrum_only(objects, changed):
 
 
 def pixel_features(options: SynthOptions) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    """Down-scaled pixels of the test samples per spectrum, mean of the set removed; identities, cameras."""
+    """Down-scaled pixels of the test samples per modality, mean of the set removed; identities, cameras."""
     height, width = options.image_size
-    pixels: dict[str, list[np.ndarray]] = {spectrum: [] for spectrum in SPECTRA}
+    pixels: dict[str, list[np.ndarray]] = {modality: [] for modality in MODALITIES}
     identities, cameras = [], []
     for identity in (i for i in draw_identities(options) if i.split == "test"):
         for camera, number in itertools.product(
@@ -96,10 +96,10 @@ def pixel_features(options: SynthOptions) -> tuple[dict[str, np.ndarray], np.nda
             sample = render_sample(options, identity, camera, number)
             identities.append(identity.number)
             cameras.append(camera)
-            for spectrum, image in sample.images.items():
+            for modality, image in sample.images.items():
                 small = image.resize((width // 8, height // 8), Image.Resampling.BOX)
-                pixels[spectrum].append(np.asarray(small, np.float64).ravel())
-    features = {spectrum: np.stack(rows) - np.mean(rows, axis=0) for spectrum, rows in pixels.items()}
+                pixels[modality].append(np.asarray(small, np.float64).ravel())
+    features = {modality: np.stack(rows) - np.mean(rows, axis=0) for modality, rows in pixels.items()}
     return features, np.array(identities), np.array(cameras)
 
 
@@ -148,15 +148,15 @@ def test_pixels_neither_solve_the_world_nor_find_it_noise(objects):
     runs = [baseline(objects, 0.5, seed) for seed in (0, 1)]
     mean = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
     assert 1.8 * mean["chance"] < mean["all"] < 0.45, mean
-    for spectrum in SPECTRA:
-        assert 1.1 * mean["chance"] < mean[spectrum] < mean["all"], mean
+    for modality in MODALITIES:
+        assert 1.1 * mean["chance"] < mean[modality] < mean["all"], mean
 
 
 def test_difficulty_makes_it_harder():
     easy, middle, hard = (baseline("people", difficulty, 1) for difficulty in (0.0, 0.5, 1.0))
     assert easy["all"] > middle["all"] + 0.1
     assert middle["all"] > hard["all"] + 0.05
-    assert max(easy[s] for s in SPECTRA) < 0.6 < easy["all"], easy
+    assert max(easy[s] for s in MODALITIES) < 0.6 < easy["all"], easy
 
 
 def test_nuisances_are_off_at_zero_full_at_one_and_never_fall():
@@ -185,9 +185,9 @@ def samples_by_time(objects: str, wanted: int = 4) -> dict[str, list]:
 def test_nights_are_dark_in_rgb_but_not_in_thermal(objects):
     found = samples_by_time(objects)
     level = {
-        (time, spectrum): np.mean([np.asarray(s.images[spectrum]).mean() for s in samples])
+        (time, modality): np.mean([np.asarray(s.images[modality]).mean() for s in samples])
         for time, samples in found.items()
-        for spectrum in SPECTRA
+        for modality in MODALITIES
     }
     assert level["night", "rgb"] < 30
     assert level["night", "rgb"] < 0.4 * level["day", "rgb"]
@@ -217,7 +217,7 @@ def test_times_of_day_are_a_distribution(difficulty):
 
 
 @pytest.mark.parametrize("objects", OBJECTS)
-def test_the_mask_covers_the_object_and_the_spectra_are_aligned_with_it(objects):
+def test_the_mask_covers_the_object_and_the_modalities_are_aligned_with_it(objects):
     options = SynthOptions(identities=8, objects=objects, difficulty=0.0)
     for identity in draw_identities(options)[:4]:
         sample = render_sample(options, identity, 1, 0)
@@ -243,8 +243,8 @@ def shift_against(reference: np.ndarray, image: np.ndarray) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(("difficulty", "reach"), [(0.0, 0), (0.5, 1), (1.0, 2)])
-def test_spectra_are_misaligned_by_no_more_than_two_pixels(monkeypatch, difficulty, reach):
-    monkeypatch.setattr(render, "SENSORS", dict.fromkeys(SPECTRA, object_channel))
+def test_modalities_are_misaligned_by_no_more_than_two_pixels(monkeypatch, difficulty, reach):
+    monkeypatch.setattr(render, "SENSORS", dict.fromkeys(MODALITIES, object_channel))
     options = SynthOptions(identities=8, difficulty=difficulty)
     shifts = []
     for identity in draw_identities(options):
@@ -252,7 +252,7 @@ def test_spectra_are_misaligned_by_no_more_than_two_pixels(monkeypatch, difficul
         mask = np.asarray(sample.mask, float)
         pictures = {name: np.asarray(image, float) for name, image in sample.images.items()}
         assert shift_against(mask, pictures["rgb"]) == (0, 0)
-        shifts += [shift_against(mask, pictures[name]) for name in SPECTRA[1:]]
+        shifts += [shift_against(mask, pictures[name]) for name in MODALITIES[1:]]
     assert max(abs(n) for shift in shifts for n in shift) == reach
 
 
@@ -280,7 +280,9 @@ def test_occluders_hide_parts_of_some_objects_and_the_mask_knows(monkeypatch):
 def test_any_size_difficulty_and_seed_can_be_rendered(size, objects, difficulty, seed):
     options = SynthOptions(identities=4, size=size, objects=objects, difficulty=difficulty, seed=seed)
     sample = render_sample(options, draw_identities(options)[0], 2, 1)
-    assert {name: image.size for name, image in sample.images.items()} == dict.fromkeys(SPECTRA, size[::-1])
+    assert {name: image.size for name, image in sample.images.items()} == dict.fromkeys(
+        MODALITIES, size[::-1]
+    )
     assert sample.images["rgb"].mode == "RGB"
     assert sample.images["tir"].mode == "L"
 

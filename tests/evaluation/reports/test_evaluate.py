@@ -41,7 +41,7 @@ SUBSETS = tuple(all_subsets(NAMES))
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory):
-    """Every third sample lacks one spectrum."""
+    """Every third sample lacks one modality."""
     return write_set(tmp_path_factory.mktemp("set"), missing=True)
 
 
@@ -138,7 +138,7 @@ def test_the_matrix_holds_every_pair_of_subsets(loaded, evaluation):
     whole = evaluation.scores.result
     matrix = evaluation.missing["both"]
     assert (matrix.map[-1, -1], matrix.rank1[-1, -1]) == (whole.map, whole.rank(1))
-    assert matrix.valid_queries.min() < matrix.valid_queries[-1, -1], "some samples lack a spectrum"
+    assert matrix.valid_queries.min() < matrix.valid_queries[-1, -1], "some samples lack a modality"
     assert matrix.chances[-1, -1] == matrix.chance
     assert matrix.chances.max() > matrix.chance, "a gallery with fewer wrong ones is easier"
 
@@ -239,7 +239,7 @@ def test_what_is_no_evaluation_is_refused(tmp_path, text, message):
         read_evaluation(tmp_path)
 
 
-def test_a_dataset_with_unknown_cameras_and_fewer_spectra(tmp_path, manifest):
+def test_a_dataset_with_unknown_cameras_and_fewer_modalities(tmp_path, manifest):
     loaded = write_random_model(
         tmp_path / "model", manifest, "model.camera_embedding=true", cameras=("1", "2")
     )

@@ -72,7 +72,7 @@ def test_tiny_galleries(n: int) -> None:
     assert propose_identities(PLAIN, crowd(2, 1).features[:n], 0.5).labels.tolist() == [-1] * n
 
 
-def test_rows_that_share_no_spectrum_are_not_joined() -> None:
+def test_rows_that_share_no_modality_are_not_joined() -> None:
     features = crowd(1, 2, noise=0.0).features
     found = propose_identities(PLAIN, features, 0.5, [[True, False, False], [False, False, True]])
     assert found.labels.tolist() == [-1, -1]

@@ -50,7 +50,7 @@ def test_one_shot_stays_as_it_is() -> None:
     assert PLAIN(found.features, one.features, one.present, one.present)[0, 0] == pytest.approx(1, abs=1e-6)
 
 
-def test_shots_with_different_spectra_make_a_complete_tracklet() -> None:
+def test_shots_with_different_modalities_make_a_complete_tracklet() -> None:
     features = crowd(1, 3).features
     found = pool_shots(PLAIN, features, np.eye(3, dtype=bool))
     assert found.present.tolist() == [[True, True, True]]

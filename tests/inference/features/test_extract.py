@@ -79,7 +79,7 @@ def test_features_of_every_subset_are_those_of_single_samples(manifest, tmp_path
         for kind in ("original", "slimmed", "both"):
             reference = torch.cat([F.normalize(single[kind]) for single in expected if single is not None])
             np.testing.assert_allclose(features.get(kind), reference.numpy(), atol=1e-5, rtol=0)
-    assert empty > 0, "some samples of this set lack a spectrum"
+    assert empty > 0, "some samples of this set lack a modality"
 
 
 def test_images_are_read_once_for_all_subsets_and_for_both_sides(loaded, decoded):
@@ -183,7 +183,7 @@ def test_features_of_another_weight_for_what_is_absent_are_others(loaded, manife
     for subset in SUBSETS:
         first, second, third = (f[subset].get("both") for f in found)
         assert np.array_equal(first, third)
-        assert not np.array_equal(first, second), subset  # some samples lack spectra of their own
+        assert not np.array_equal(first, second), subset  # some samples lack modalities of their own
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "text", "headless"])
@@ -240,7 +240,7 @@ def write_rgb_only(manifest):
     return path
 
 
-def test_data_with_fewer_more_or_no_spectra_of_the_model(loaded, manifest):
+def test_data_with_fewer_more_or_no_modalities_of_the_model(loaded, manifest):
     data = open_data(loaded, write_rgb_only(manifest))
     assert (data.manifest.modalities, data.name, data.own) == (("rgb",), "only_rgb", False)
     assert extract_features(loaded, data)["rgb",].get("both").shape[1] == loaded.model.sizes["both"]
@@ -256,6 +256,6 @@ def test_data_with_fewer_more_or_no_spectra_of_the_model(loaded, manifest):
         open_data(loaded, path)
 
 
-def test_windows_of_spectra_that_the_data_lacks_do_no_harm(manifest, tmp_path):
+def test_windows_of_modalities_that_the_data_lacks_do_no_harm(manifest, tmp_path):
     loaded = write_random_model(tmp_path, manifest, "data.windows={tir: [0.0, 200.0]}")
     extract_features(loaded, open_data(loaded, write_rgb_only(manifest)))

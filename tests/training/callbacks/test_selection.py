@@ -84,7 +84,7 @@ def test_the_last_row_is_the_choice_of_the_trained_model(watched):
         i = names.index(next(iter(shown["images"].values())))
         for name, stages in shown["kept"].items():
             assert stages == [sorted(index[i, loaded.modalities.index(name)].tolist())]
-        assert set(shown["kept"]) == set(shown["images"]), "absent spectra are left out"
+        assert set(shown["kept"]) == set(shown["images"]), "absent modalities are left out"
 
 
 def test_watching_changes_nothing_and_a_resumed_run_writes_the_same(watched, tmp_path, monkeypatch):

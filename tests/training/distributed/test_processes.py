@@ -141,7 +141,7 @@ def test_two_processes_learn_as_one_in_single_precision(pair, name):
 
 
 def test_two_processes_leave_the_same_modalities_out(pair):
-    """Heads of all spectra learn, each from the one of the two batches that has its spectrum."""
+    """Heads of all modalities learn, each from the one of the two batches that has its modality."""
     folder, _ = pair
     found = load_file(folder / "dropped_1.safetensors")
     for name in ("rgb", "nir", "tir"):

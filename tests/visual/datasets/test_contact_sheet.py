@@ -23,7 +23,7 @@ def box_of(sheet: Image.Image, colour: tuple[int, int, int]) -> tuple[int, int, 
     return int(cols.min()), int(rows.min()), int(cols.max()) + 1, int(rows.max()) + 1
 
 
-def test_spectra_stand_side_by_side_at_the_asked_height():
+def test_modalities_stand_side_by_side_at_the_asked_height():
     row = ContactRow("id 1", [{"rgb": solid(RED), "nir": solid(GREEN), "tir": solid(BLUE)}], ["camera 1"])
     sheet = draw_contact_sheet([row], ("rgb", "nir", "tir"), cell_height=120)
     red, green, blue = (box_of(sheet, c) for c in (RED, GREEN, BLUE))
@@ -46,7 +46,7 @@ def test_samples_go_right_and_identities_go_down():
 
 
 @pytest.mark.parametrize("images", [{"rgb": solid(RED), "tir": None}, {"rgb": solid(RED)}])
-def test_an_absent_spectrum_is_a_hatched_box(images):
+def test_an_absent_modality_is_a_hatched_box(images):
     full = draw_contact_sheet([ContactRow("a", [{"rgb": solid(RED), "tir": solid(BLUE)}])], ["rgb", "tir"])
     sheet = draw_contact_sheet([ContactRow("a", [images])], ["rgb", "tir"])
     assert sheet.size == full.size

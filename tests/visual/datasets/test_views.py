@@ -8,7 +8,7 @@ from slimreid.errors import ConfigError, DataError
 from slimreid.visual.datasets.views import dataset_rows, save_sheet, sheet_page
 
 
-def test_rows_show_different_cameras_and_every_spectrum(small_set):
+def test_rows_show_different_cameras_and_every_modality(small_set):
     rows = dataset_rows(read_manifest(small_set), identities=3, images=2)
     assert len(rows) == 3
     for row in rows:

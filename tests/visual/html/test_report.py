@@ -107,8 +107,8 @@ def test_a_choice_on_the_test_set_is_marked(trained_run, tmp_path):
         assert headline_table([given], {}).rows[0][0] == name
 
 
-def test_a_model_of_one_spectrum_without_its_run(tmp_path):
-    """No curves, no matrix of spectra, no kept patches: those sections are left out, the rest is there."""
+def test_a_model_of_one_modality_without_its_run(tmp_path):
+    """No curves, no matrix of modalities, no kept patches: those sections are left out, the rest is there."""
     manifest = write_set(tmp_path / "set")
     options = ("model.reduction=none", "model.fusion=none", "data.modalities=[rgb]")
     write_random_model(tmp_path / "bare", manifest, *options, modalities=("rgb",))
@@ -133,7 +133,7 @@ def test_a_model_slimmed_inside_on_other_data(tmp_path):
     assert all("--data" in line and "other/manifest.csv" in line for line in named)
 
 
-def test_chance_has_a_range_where_samples_lack_spectra(tmp_path):
+def test_chance_has_a_range_where_samples_lack_modalities(tmp_path):
     manifest = write_set(tmp_path / "set", missing=True)
     write_random_model(tmp_path / "bare", manifest)
     run = gather_run(tmp_path / "bare", "bare")

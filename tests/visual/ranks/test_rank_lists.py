@@ -175,7 +175,7 @@ def test_badges_differ_in_shape():
     assert (shapes[0] != shapes[1]).mean() > 0.1
 
 
-def test_spectra_stand_below_each_other_in_the_given_order():
+def test_modalities_stand_below_each_other_in_the_given_order():
     found = a_list(True)
     plan = sheet_geometry([found], ["rgb", "tir"], 80)
     sheet = draw_rank_lists([found], ["rgb", "tir"], cell_height=80)
@@ -189,7 +189,7 @@ def test_spectra_stand_below_each_other_in_the_given_order():
 @pytest.mark.parametrize(
     "absent", [{"rgb": solid(RED), "tir": None}, {"rgb": solid(RED)}], ids=["none", "left out"]
 )
-def test_an_absent_spectrum_is_hatched_and_labelled(absent):
+def test_an_absent_modality_is_hatched_and_labelled(absent):
     found = a_list(True, pictures=absent)
     plan = sheet_geometry([found], ["rgb", "tir"], 80)
     pixels = np.asarray(draw_rank_lists([found], ["rgb", "tir"], cell_height=80))

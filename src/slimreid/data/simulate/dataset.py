@@ -1,4 +1,4 @@
-"""A tri-spectral dataset made out of an rgb-only one: `slimreid data simulate`.
+"""A dataset with three modalities made from an rgb-only one: `slimreid data simulate`.
 
 The new folder stands on its own: `rgb/` holds copies of the photographs, `nir/` and `tir/` the
 simulated images under the same names, and `manifest.csv` the rows of the old manifest.
@@ -18,7 +18,7 @@ import simplejpeg
 
 from slimreid.data.images.decode import crop_box, decode_file
 from slimreid.data.manifest import MANIFEST_NAME, Box, ImageRef, Manifest, Sample, Window, write_manifest
-from slimreid.data.simulate.images import sample_seed, simulate_spectra
+from slimreid.data.simulate.images import sample_seed, simulate_modalities
 from slimreid.data.workers import worker_pool
 from slimreid.errors import ConfigError, DataError
 from slimreid.files import new_folder
@@ -175,8 +175,8 @@ def _simulate_file(job: _Job, out: Path, seed: int) -> None:
     shutil.copyfile(job.source, copy)
     for part in job.parts:
         rgb = np.ascontiguousarray(crop_box(pixels, part.box, job.source))
-        spectra = simulate_spectra(rgb, part.camera, sample_seed(seed, part.camera, rgb))
-        for name, image in spectra.items():
+        modalities = simulate_modalities(rgb, part.camera, sample_seed(seed, part.camera, rgb))
+        for name, image in modalities.items():
             path = out / name / part.name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(simplejpeg.encode_jpeg(image[..., None], JPEG_QUALITY, "GRAY", "Gray"))

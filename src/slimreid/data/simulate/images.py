@@ -94,7 +94,7 @@ def read_camera(name: str) -> Camera:
     )
 
 
-def simulate_spectra(rgb: Image, camera: str, seed: int) -> dict[str, Image]:
+def simulate_modalities(rgb: Image, camera: str, seed: int) -> dict[str, Image]:
     """Simulated `nir` and `tir`, (H, W) uint8 each, of an (H, W, 3) uint8 picture of one person.
 
     The same arguments give the same bytes. `seed` should come from `sample_seed`. Raises `DataError`
@@ -103,7 +103,7 @@ def simulate_spectra(rgb: Image, camera: str, seed: int) -> dict[str, Image]:
     if rgb.ndim != 3 or rgb.shape[2] != 3 or rgb.dtype != np.uint8 or rgb.size == 0:
         raise DataError(f"an rgb image must be uint8 (H, W, 3) and not empty, not {rgb.dtype} {rgb.shape}")
     scene, sensor = read_scene(rgb), read_camera(camera)
-    # One stream per spectrum, so that a change in one recipe leaves the other as it was.
+    # One stream per modality, so that a change in one recipe leaves the other as it was.
     nir_seed, tir_seed = np.random.SeedSequence(seed).spawn(2)
     return {
         NIR: _near_infrared(scene, sensor, np.random.Generator(np.random.PCG64(nir_seed))),
@@ -122,7 +122,7 @@ def _near_infrared(scene: Scene, sensor: Camera, random: np.random.Generator) ->
     reflectance = _mix(reflectance, 0.58, 0.8 * scene.skin * scene.body)
     reflectance = _mix(reflectance, 0.10, scene.sky)
 
-    # Folds, shadows and texture are geometry: they survive the change of spectrum, prints do less.
+    # Folds, shadows and texture are geometry: they survive the change of modality, prints do less.
     regional = scene.paint(region_means(scene.shares, scene.luma))
     shading = np.clip((scene.luma + 0.08) / (regional + 0.08), 0.3, 2.2) ** 0.55
     light = (blur(scene.luma, 10.0 * scene.unit) + 0.35) ** 0.35

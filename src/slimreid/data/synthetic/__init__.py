@@ -1,4 +1,4 @@
-"""A generated tri-spectral world of people or vehicles, in which no single spectrum tells who is who."""
+"""A generated world of people or vehicles in three modalities, none of which identifies anybody alone."""
 
 from slimreid.config.synthetic import SynthOptions
 from slimreid.data.synthetic.generate import make_world

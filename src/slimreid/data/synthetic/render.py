@@ -1,4 +1,4 @@
-"""One sample: an identity in front of a camera, in all spectra at once, with its true mask."""
+"""One sample: an identity in front of a camera, in all modalities at once, with its true mask."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Sample:
     """What is stored of one sample."""
 
     images: dict[str, Image.Image]
-    """One picture per spectrum, all of the same size."""
+    """One picture per modality, all of the same size."""
     mask: Image.Image
     """255 where the object itself shows, aligned with the visible picture."""
     conditions: Conditions
@@ -138,10 +138,10 @@ def _expose(
     # Up to two image pixels between the sensors at the hardest; the visible one is the reference.
     reach = round(MARGIN * options.nuisances.misalignment)
     images = {}
-    for k, (spectrum, sensor) in enumerate(SENSORS.items()):
+    for k, (modality, sensor) in enumerate(SENSORS.items()):
         down, right = (int(n) for n in rng.integers(-reach, reach + 1, size=2)) if k else (0, 0)
         small = shrink(_crop(options, canvas, down, right))
-        extra = {"core": CORE[options.objects]} if spectrum == TIR else {}
+        extra = {"core": CORE[options.objects]} if modality == TIR else {}
         picture = sensor(small, camera, now, options.nuisances.sensor, rng, **extra)
-        images[spectrum] = Image.fromarray(to_bytes(picture))
+        images[modality] = Image.fromarray(to_bytes(picture))
     return images

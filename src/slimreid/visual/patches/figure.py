@@ -31,7 +31,7 @@ from slimreid.visual.patches.kept_patches import (
 from slimreid.visual.style import LIGHT, Look, absent_box
 
 OUTLINE = "#ffb000"
-"""Amber is seen on photographs of every spectrum."""
+"""Amber is seen on photographs of every modality."""
 _AREA = 1.9
 """Square inches of a picture."""
 _GAP, _HEAD, _FOOT, _LABEL, _TITLE, _LEGEND = 0.13, 0.25, 0.22, 0.32, 0.4, 0.36

@@ -1,6 +1,6 @@
-"""Who somebody is: identities that collide in every single spectrum and differ in the combination.
+"""Who somebody is: identities that collide in every single modality and differ in the combination.
 
-Identities come in families. A family shares one shape and owns two looks per spectrum, A and B; its
+Identities come in families. A family shares one shape and owns two looks per modality, A and B; its
 members are the four combinations with an even number of Bs:
 
     rgb nir tir
@@ -9,7 +9,7 @@ members are the four combinations with an even number of Bs:
      B   A   B
      B   B   A
 
-So each spectrum alone leaves two candidates, and any two of them settle it. Shapes and looks come
+So each modality alone leaves two candidates, and any two of them settle it. Shapes and looks come
 from small stocks, so that families share them as well.
 """
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slimreid.config.synthetic import SynthOptions
-from slimreid.data.synthetic.objects.looks import SPECTRA, Look, Rng
+from slimreid.data.synthetic.objects.looks import MODALITIES, Look, Rng
 from slimreid.data.synthetic.objects.person_looks import PERSON_LOOKS, PersonShape, person_shape
 from slimreid.data.synthetic.objects.vehicle_looks import VEHICLE_LOOKS, VehicleShape, vehicle_shape
 
@@ -44,14 +44,14 @@ def draw_shape(objects: str, rng: Rng) -> Shape:
     return _SHAPES[objects](rng)
 
 
-def draw_look(objects: str, spectrum: str, rng: Rng) -> Look:
-    """Draw how one of `objects` looks in one spectrum."""
-    return _LOOKS[objects][spectrum](rng)
+def draw_look(objects: str, modality: str, rng: Rng) -> Look:
+    """Draw how one of `objects` looks in one modality."""
+    return _LOOKS[objects][modality](rng)
 
 
 def draw_looks(objects: str, rng: Rng) -> dict[str, Look]:
-    """Draw how one of `objects` looks in every spectrum, each independent of the others."""
-    return {spectrum: draw_look(objects, spectrum, rng) for spectrum in SPECTRA}
+    """Draw how one of `objects` looks in every modality, each independent of the others."""
+    return {modality: draw_look(objects, modality, rng) for modality in MODALITIES}
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class Identity:
     family: int
     shape: Shape
     looks: Mapping[str, Look]
-    """How it looks in each spectrum."""
+    """How it looks in each modality."""
 
-    def seen_in(self, spectra: Sequence[str]) -> tuple[object, ...]:
-        """Everything that the given spectra can tell about this identity."""
-        return (self.shape, *(self.looks[spectrum] for spectrum in spectra))
+    def seen_in(self, modalities: Sequence[str]) -> tuple[object, ...]:
+        """Everything that the given modalities can tell about this identity."""
+        return (self.shape, *(self.looks[modality] for modality in modalities))
 
 
 def family_sizes(count: int) -> list[int]:
@@ -79,17 +79,17 @@ def family_sizes(count: int) -> list[int]:
 
 
 def family_members(size: int) -> list[tuple[int, ...]]:
-    """Which look (0 or 1) each member has in each spectrum: even combinations first, then odd ones."""
-    combinations = itertools.product((0, 1), repeat=len(SPECTRA))
+    """Which look (0 or 1) each member has in each modality: even combinations first, then odd ones."""
+    combinations = itertools.product((0, 1), repeat=len(MODALITIES))
     return sorted(combinations, key=lambda looks: sum(looks) % 2)[:size]
 
 
-def _stock(objects: str, spectrum: str, count: int, rng: Rng) -> list[Look]:
+def _stock(objects: str, modality: str, count: int, rng: Rng) -> list[Look]:
     """`count` looks, each visibly unlike the others as long as such looks can be found."""
     looks: list[Look] = []
     for _ in range(count):
         for _ in range(_PATIENCE):
-            look = draw_look(objects, spectrum, rng)
+            look = draw_look(objects, modality, rng)
             if all(_apart(look, other) for other in looks):
                 break
         looks.append(look)
@@ -107,24 +107,24 @@ def _draw_split(options: SynthOptions, split: str, first: int, count: int) -> li
     rng = np.random.default_rng([options.seed, _STREAM, first])
     sizes = family_sizes(count)
     shapes = [draw_shape(options.objects, rng) for _ in range(max(2, (2 * len(sizes) + 2) // 3))]
-    stock = {s: _stock(options.objects, s, max(4, (5 * len(sizes)) // 4), rng) for s in SPECTRA}
+    stock = {s: _stock(options.objects, s, max(4, (5 * len(sizes)) // 4), rng) for s in MODALITIES}
     identities: list[Identity] = []
     known: set[tuple[object, ...]] = set()
     for family, size in enumerate(sizes):
         while True:
             shape = shapes[int(rng.integers(len(shapes)))]
-            pair = {s: rng.choice(len(stock[s]), 2, replace=False) for s in SPECTRA}
+            pair = {s: rng.choice(len(stock[s]), 2, replace=False) for s in MODALITIES}
             members = [
                 Identity(
                     number=first + len(identities) + k,
                     split=split,
                     family=family,
                     shape=shape,
-                    looks={s: stock[s][pair[s][which]] for s, which in zip(SPECTRA, member, strict=True)},
+                    looks={s: stock[s][pair[s][which]] for s, which in zip(MODALITIES, member, strict=True)},
                 )
                 for k, member in enumerate(family_members(size))
             ]
-            seen = {member.seen_in(SPECTRA) for member in members}
+            seen = {member.seen_in(MODALITIES) for member in members}
             if not seen & known:
                 break
         known |= seen

@@ -1,6 +1,6 @@
-"""How something looks, spectrum by spectrum, and the materials that follow from it.
+"""How something looks, modality by modality, and the materials that follow from it.
 
-The looks of the spectra are drawn independently of each other: a red coat may be bright or dark in
+The looks of the modalities are drawn independently of each other: a red coat may be bright or dark in
 near infrared and keep its wearer's heat or not.
 """
 
@@ -12,17 +12,17 @@ from typing import TypeVar
 
 import numpy as np
 
-from slimreid.data.synthetic.scenery.canvas import MATERIAL, SPECTRUM_CHANNELS, Coat
+from slimreid.data.synthetic.scenery.canvas import MATERIAL, MODALITY_CHANNELS, Coat
 
 Rng = np.random.Generator
 T = TypeVar("T")
 
-SPECTRA: tuple[str, ...] = tuple(SPECTRUM_CHANNELS)
+MODALITIES: tuple[str, ...] = tuple(MODALITY_CHANNELS)
 
 
 @dataclass(frozen=True)
 class Finish:
-    """How one part looks in one spectrum: its value, another one, and the pattern that mixes them."""
+    """How one part looks in one modality: its value, another one, and the pattern that mixes them."""
 
     base: tuple[float, ...]
     alt: tuple[float, ...]
@@ -31,7 +31,7 @@ class Finish:
 
 @dataclass(frozen=True)
 class Look:
-    """How all parts look in one spectrum. Equal looks cannot be told apart in that spectrum."""
+    """How all parts look in one modality. Equal looks cannot be told apart in that modality."""
 
     parts: tuple[tuple[str, Finish], ...]
 
@@ -100,17 +100,17 @@ def with_sun(part: str, finish: Finish) -> Finish:
 
 
 def coats(looks: Mapping[str, Look]) -> dict[str, Coat]:
-    """Join the looks of all spectra into one material per part."""
-    by_spectrum = {spectrum: dict(look.parts) for spectrum, look in looks.items()}
-    names = {part for parts in by_spectrum.values() for part in parts}
+    """Join the looks of all modalities into one material per part."""
+    by_modality = {modality: dict(look.parts) for modality, look in looks.items()}
+    names = {part for parts in by_modality.values() for part in parts}
     result = {}
     for part in sorted(names):
         base, alt = np.zeros(MATERIAL.stop, np.float32), np.zeros(MATERIAL.stop, np.float32)
         patterns = {}
-        for spectrum, parts in by_spectrum.items():
+        for modality, parts in by_modality.items():
             if part in parts:
-                channels = SPECTRUM_CHANNELS[spectrum]
+                channels = MODALITY_CHANNELS[modality]
                 base[channels], alt[channels] = parts[part].base, parts[part].alt
-                patterns[spectrum] = parts[part].pattern
+                patterns[modality] = parts[part].pattern
         result[part] = Coat(base, alt, patterns)
     return result

@@ -1,4 +1,4 @@
-"""What people can look like: body and kinds of clothes, and their look in each spectrum."""
+"""What people can look like: body and kinds of clothes, and their look in each modality."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CLOTH = ("plain", "plain", "hoops", "pins", "checks", "band", "open", "yoke", "
 
 @dataclass(frozen=True)
 class PersonShape:
-    """Body and kinds of clothes: what shows in every spectrum."""
+    """Body and kinds of clothes: what shows in every modality."""
 
     build: float
     shoulders: float
@@ -108,4 +108,4 @@ def _person_tir(rng: Rng) -> Look:
 
 
 PERSON_LOOKS: dict[str, Callable[[Rng], Look]] = {RGB: _person_rgb, NIR: _person_nir, TIR: _person_tir}
-"""How to draw the look in each spectrum."""
+"""How to draw the look in each modality."""

@@ -1,4 +1,4 @@
-"""What vehicles can look like: body type and proportions, and their look in each spectrum."""
+"""What vehicles can look like: body type and proportions, and their look in each modality."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PAINT = ("plain", "plain", "plain", "band", "yoke", "logo", "half", "blotch", "
 
 @dataclass(frozen=True)
 class VehicleShape:
-    """Body type and proportions: what shows in every spectrum."""
+    """Body type and proportions: what shows in every modality."""
 
     body: str
     length: float
@@ -114,4 +114,4 @@ VEHICLE_LOOKS: dict[str, Callable[[Rng], Look]] = {
     NIR: _vehicle_nir,
     TIR: _vehicle_tir,
 }
-"""How to draw the look in each spectrum."""
+"""How to draw the look in each modality."""

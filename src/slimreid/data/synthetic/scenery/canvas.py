@@ -1,7 +1,7 @@
 """Painting materials: anti-aliased shapes that carry reflectance and heat instead of colour.
 
 A canvas is a float32 array (H, W, 7). Each pixel says what is there, not how it looks; light and
-sensors come later, so that one painting serves every spectrum.
+sensors come later, so that one painting serves every modality.
 
 | channel | what                                                             |
 |---------|------------------------------------------------------------------|
@@ -31,8 +31,8 @@ MATERIAL = slice(0, 6)
 LIGHT = slice(0, 4)
 VISIBLE, NEAR, SUN, HEAT, OBJECT = slice(0, 3), 3, 4, 5, 6
 CHANNELS = 7
-SPECTRUM_CHANNELS: dict[str, slice] = {RGB: VISIBLE, NIR: slice(3, 4), TIR: slice(4, 6)}
-"""Channels that decide how a material looks in each spectrum."""
+MODALITY_CHANNELS: dict[str, slice] = {RGB: VISIBLE, NIR: slice(3, 4), TIR: slice(4, 6)}
+"""Channels that decide how a material looks in each modality."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Coat:
-    """Material of a shape: base and alternative values (6,) and the pattern that mixes them per spectrum."""
+    """Material of a shape: base and alternative values (6,) and the pattern that mixes them per modality."""
 
     base: Array
     alt: Array
@@ -175,10 +175,10 @@ def paint(
     h, w = region.cover.shape
     value = np.empty((h, w, 6), dtype=np.float32)
     value[:] = coat.base
-    for spectrum, pattern in coat.patterns.items():
+    for modality, pattern in coat.patterns.items():
         if pattern != "plain":
             mix = PATTERNS[pattern](region.t, region.v).astype(np.float32)
-            part = SPECTRUM_CHANNELS[spectrum]
+            part = MODALITY_CHANNELS[modality]
             value[..., part] += mix[..., None] * (coat.alt[part] - coat.base[part])
     value[..., LIGHT] *= np.asarray(shade, dtype=np.float32)[..., None]
     if rim:

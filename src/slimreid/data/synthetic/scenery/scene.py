@@ -19,7 +19,7 @@ from slimreid.data.synthetic.scenery.clutter import LIVELY, STANDING, Rng
 from slimreid.data.synthetic.scenery.materials import coat, fill, material
 
 SUPERSAMPLE = 2
-MARGIN = 4  # canvas pixels on every side, room for spectra that are not quite aligned
+MARGIN = 4  # canvas pixels on every side, room for modalities that are not quite aligned
 STRIP = 4  # width of a background in images
 _STREAM = 2
 

@@ -25,7 +25,7 @@ _SUNSHINE = 15.0  # degrees by which the noon sun warms what takes up all of it
 
 @dataclass(frozen=True)
 class Conditions:
-    """Weather of one sample, the same for all spectra."""
+    """Weather of one sample, the same for all modalities."""
 
     time: str
     """`day`, `dusk`, `noon` or `night`."""
