@@ -59,7 +59,7 @@ experiments: $(INSTALLED) ## Run every experiment of docs/results.md, as far as 
 	@case '$(ARGS)' in '') $(BIN)/python research/old_mask.py;; esac
 	@$(BIN)/python research/tables.py
 
-people-tiny: $(DEV) ## Train the model that ships: MARKET=Market-1501's images, WEIGHTS=ImageNet weights of timm (hours; resumable)
+people-tiny: $(DEV) ## Train the built-in model: MARKET=Market-1501's images, WEIGHTS=ImageNet weights of timm (hours; resumable)
 	@$(BIN)/python research/people_tiny.py '$(MARKET)' '$(WEIGHTS)'
 
 clean: ## Remove the virtual environment and everything generated

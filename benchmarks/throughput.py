@@ -195,9 +195,7 @@ def show(rows: Sequence[dict[str, Any]], with_goals: bool) -> None:
         ratios = {row["way"]: row["ratio"] for row in group}
         if with_goals and goal is not None and {PLAIN, "in_backbone"} <= set(ratios):
             verdict = "reached" if ratios["in_backbone"] >= goal else "missed"
-            console.print(
-                f"reduced in the backbone: {ratios['in_backbone']:.2f} times, goal {goal} {verdict}\n"
-            )
+            console.print(f"in the backbone: {ratios['in_backbone']:.2f} times, goal {goal} {verdict}\n")
 
 
 def main(arguments: list[str] | None = None) -> int:

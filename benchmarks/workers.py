@@ -159,7 +159,7 @@ def main(arguments: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "model", nargs="?", default=DEFAULT_MODEL, help="an exported model, or one that ships"
+        "model", nargs="?", default=DEFAULT_MODEL, help="an exported model, or a built-in one"
     )
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 4], help="processes")
     parser.add_argument("--batch", type=int, default=1, help="samples of all modalities per call")

@@ -1,4 +1,4 @@
-"""Train the model that ships, people-tiny; stop and go on at any time: what is done is not done again.
+"""Train the built-in model, people-tiny. It can be interrupted and continued at any time; nothing is done twice.
 
     python research/people_tiny.py MARKET1501_FOLDER VIT_TINY_WEIGHTS [--out runs/people-tiny]
 

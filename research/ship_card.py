@@ -1,4 +1,4 @@
-"""The model card of a model that ships: what it is, figures from JSON files, what it must not be used for."""
+"""The model card of a built-in model: what it is, figures from JSON files, what it must not be used for."""
 
 from __future__ import annotations
 

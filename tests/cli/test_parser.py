@@ -69,7 +69,7 @@ def test_help_says_defaults_that_are_something(help_of):
 
 
 def test_a_model_is_described_alike_and_exceptions_follow(help_of):
-    model = "A run, checkpoint, model file or exported model, or the name of a model that ships"
+    model = "A run, checkpoint, model file or exported model, or the name of a built-in model"
     assert f"{model} (default: people-tiny)." in help_of("embed")
     assert f"{model}. Default: the one the gallery was made with." in help_of("gallery", "identify")
     assert f"MODEL {model}. Or a folder of embeddings" in help_of("evaluate")

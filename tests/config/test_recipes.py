@@ -46,7 +46,7 @@ SLIM_DEMO_RECIPES = [f"{dataset}/slim_demo" for dataset in (*HOST, "market1501_s
 ONCE_RECIPES = ["market1501/slim_once"]
 SYNTHETIC_RECIPES = [f"synthetic/{method}" for method in ("baseline", "demo", "sdtps")]
 PEOPLE_RECIPES = ["people/full", "people/looks", "people/slim"]
-"""The stages of the model that ships; they share nothing with the recipes of a dataset."""
+"""The stages of the built-in model; they share nothing with the recipes of a dataset."""
 OF_DATASETS = [name for name in SHIPPED if name not in PEOPLE_RECIPES]
 SECOND = ("reduction", "after_backbone", "in_backbone", "fusion", "moe_heads")
 """Options of the model in which the recipes of a dataset may differ."""

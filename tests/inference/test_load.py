@@ -77,7 +77,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture
 def models(tmp_path, monkeypatch):
-    """A package with a model that ships, in two precisions, which here have the same graphs."""
+    """A package with a built-in model, in two precisions, which here have the same graphs."""
     folder = write_exported_model(tmp_path / "package" / DEFAULT_MODEL)
     shutil.copy(folder / "model.json", folder / INT8_CARD_NAME)
     monkeypatch.setattr(loading, "PRETRAINED", folder.parent)
@@ -108,7 +108,7 @@ def test_a_wrong_name_and_a_missing_model_are_said(models, tmp_path, monkeypatch
         slimreid.load("peple-tiny")
     monkeypatch.setattr(loading, "PRETRAINED", tmp_path / "none")
     for name in ("people-tiny", "people-tiny-int8"):
-        with pytest.raises(ModelError, match=f"{name}: this installation lacks the model that ships"):
+        with pytest.raises(ModelError, match=f"{name}: this installation lacks the built-in model"):
             slimreid.load(name)
     with pytest.raises(ModelError, match=r"nothing: no such model; give a model\.safetensors"):
         slimreid.load("nothing")

@@ -1,4 +1,4 @@
-"""How the model that ships is made: which stage begins from which, and that a second start goes on."""
+"""How the built-in model is made: which stage starts from which, and that a second start continues."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ Reduction = Literal["none", "after_backbone", "in_backbone"]
 Fusion = Literal["none", "mean", "hdm", "hdm_atmoe"]
 
 DEFAULT_MODEL = "people-tiny"
-"""The model that ships and is taken where no other is named."""
+"""The built-in model, used where no other is named."""
 
 ORIGINAL, SLIMMED, FUSED, BOTH = "original", "slimmed", "fused", "both"
 """Names of the features: of the global tokens, of the second branch (either name), and both joined."""

@@ -56,7 +56,7 @@ def adapt(
     """Write a model that knows the mean feature of each camera of a site, and subtracts it.
 
     Args:
-        model: A run, a model file, an exported model or the name of one that ships. One that was adapted
+        model: A run, a model file, an exported model or the name of a built-in model. One that was adapted
             before is adapted anew.
         data: Manifest or folder of images of the site, without labels but with cameras. Keep images that the
             model will be evaluated on out of it.

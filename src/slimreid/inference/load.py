@@ -29,7 +29,7 @@ def load(
     """Load a model for use: a model file, the folder of a run or checkpoint, or an exported model.
 
     Args:
-        path: File, folder, or the name of a model that ships, such as people-tiny. An exported model, which
+        path: File, folder, or the name of a built-in model, such as people-tiny. An exported model, which
             those that ship are, needs no torch.
         device: cpu, cuda or mps; None = a GPU if there is one. An exported model runs on the CPU.
         threads: Threads of an exported model; None = as many as this process may use. Models that torch
@@ -63,7 +63,7 @@ def load_trained(path: Path | str, device: torch.device | str | None = "cpu") ->
 
 
 def shipped_models() -> dict[str, Path]:
-    """The card of each model that ships, by name: the one of int8 ends in `-int8`."""
+    """The card of each built-in model, by name; the names of int8 models end in `-int8`."""
     found = {}
     for card in sorted(PRETRAINED.glob(f"*/{CARD_NAME}")):
         found[card.parent.name] = card
@@ -73,12 +73,12 @@ def shipped_models() -> dict[str, Path]:
 
 
 def shipped_name(path: Path) -> str | None:
-    """The name of the model that ships with this card; None for a model of the user."""
+    """The name of the built-in model with this card; None for a model of the user."""
     return next((name for name, card in shipped_models().items() if card == path), None)
 
 
 def resolve_model(given: Path | str) -> Path:
-    """What a word for a model means: a path that exists, else the card of a model that ships.
+    """What a word for a model means: a path that exists, else the card of a built-in model.
 
     Raises `ModelError` for a name that no model has, with the nearest, or that this installation lacks.
     """
@@ -92,7 +92,7 @@ def resolve_model(given: Path | str) -> Path:
         return path
     if name in (DEFAULT_MODEL, f"{DEFAULT_MODEL}{_INT8}"):
         raise ModelError(
-            f"{name}: this installation lacks the model that ships; install SlimReID again, or name a model "
+            f"{name}: this installation lacks the built-in model; install SlimReID again, or name a model "
             "of yours with --model"
         )
     if near := did_you_mean(name, models):
@@ -119,6 +119,6 @@ def find_model(given: Path | str) -> Path:
 
 
 def results_folder(path: Path) -> Path:
-    """Where what is found out about a model is kept: beside its file; `runs/NAME` for one that ships."""
+    """Where results about a model are kept: beside its file; `runs/NAME` for a built-in one."""
     name = shipped_name(path)
     return path.parent if name is None else Path("runs") / name

@@ -49,7 +49,7 @@ def search(options: SearchOptions) -> None:
 
 
 def _find_model(gallery: Path) -> Path | str:
-    """The model that ships; for a file of embeddings the one that made it, of those and of `runs`.
+    """The built-in model; for a file of embeddings the built-in model or the run in `runs` that made it.
 
     Raises `ConfigError` where that is neither.
     """
@@ -61,7 +61,7 @@ def _find_model(gallery: Path) -> Path | str:
         if _fingerprint(path) == wanted:
             return name
     raise ConfigError(
-        f"{gallery}: made by no model that ships or is in the folder 'runs'; name it with --model"
+        f"{gallery}: made by a model that is neither built in nor in the folder 'runs'; name it with --model"
     )
 
 

@@ -32,7 +32,7 @@ class ModelOption:
     """Commands that take a model; each says whether it must be given."""
 
     model: Path | None
-    """A run, checkpoint, model file or exported model, or the name of a model that ships."""
+    """A run, checkpoint, model file or exported model, or the name of a built-in model."""
 
 
 @dataclass(frozen=True, kw_only=True)

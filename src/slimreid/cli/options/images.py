@@ -100,7 +100,7 @@ class SearchOptions(JsonOption, ThreadsOption, DeviceOption, ModelOption):
     model: Path | None = field(
         default=None,
         metadata={
-            NOTE: "Default: people-tiny; for a file of embeddings the model that made it, if it ships or is "
+            NOTE: "Default: people-tiny; for a file of embeddings the model that made it, if built in or "
             "in the folder 'runs'."
         },
     )

@@ -67,7 +67,7 @@ class CompareOptions:
     """Compare trained models in one table; runs that differ only in the seed share a row."""
 
     models: list[Path]
-    """Models, each a run, checkpoint, model file or exported model, or the name of a model that ships; or
+    """Models, each a run, checkpoint, model file or exported model, or the name of a built-in model; or
     evaluations (evaluation.json) and results of experiments (.json)."""
     data: Path | None = None
     """Manifest to evaluate all models on; default: the data of each run."""
