@@ -51,7 +51,7 @@ def _made(figures: Mapping[str, Any]) -> str:
         ("layers in float32 with int8", ", ".join(packed["int8"]["float_layers"]) or "none"),
         ("weights (SHA-256)", f"`{model['weights']}`"),
     ]
-    return "## What it is made of\n\n" + markdown_table(("", ""), rows, numbers=False).strip()
+    return "## Specification\n\n" + markdown_table(("", ""), rows, numbers=False).strip()
 
 
 def _subsets(figures: Mapping[str, Any]) -> str:
