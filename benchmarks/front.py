@@ -120,7 +120,7 @@ def training_free(args: argparse.Namespace) -> Front:
     loaded = load(args.run)
     if points.method_of(loaded) != points.UNSLIMMED:
         raise ConfigError(
-            f"{args.run}: its tokens are reduced in the backbone already; give an unreduced run, or use --trained"
+            f"{args.run}: its tokens are reduced in the backbone already; give another run, or use --trained"
         )
     settings = {
         "data": open_data(loaded, args.manifest).name,

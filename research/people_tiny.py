@@ -1,4 +1,4 @@
-"""Train the built-in model, people-tiny. It can be interrupted and continued at any time; nothing is done twice.
+"""Train the built-in model, people-tiny. It can be stopped and continued at any time.
 
     python research/people_tiny.py MARKET1501_FOLDER VIT_TINY_WEIGHTS [--out runs/people-tiny]
 

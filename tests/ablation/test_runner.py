@@ -136,7 +136,7 @@ def test_options_that_are_no_more_had_no_effect_or_are_named(copy, make):
     job.result.write_text(json.dumps(values))
     assert read_record(job.result).options == {**today, "model.completion": True}
     with pytest.raises(
-        ConfigError, match=r"an earlier version with options that are no more \(model\.completion\)"
+        ConfigError, match=r"an earlier version with options that no longer exist \(model\.completion\)"
     ) as error:
         job_state(job)
     assert "--rerun" in str(error.value)

@@ -87,7 +87,7 @@ def test_command_line(folder, tmp_path, capsys):
     assert written["map"] == in_memory(folder, "camera").map
     assert f"{100 * written['map']:.1f}" in capsys.readouterr().out
     assert main(["evaluate", str(folder), "--out", str(tmp_path), "--rerank"]) == 2
-    assert "--rerank does not go with a folder of embeddings" in capsys.readouterr().err
+    assert "--rerank cannot be used with a folder of embeddings" in capsys.readouterr().err
 
 
 def test_a_folder_without_queries_or_with_damage_is_refused(folder, tmp_path):

@@ -104,7 +104,7 @@ def test_a_dict_that_holds_itself_is_refused(tmp_path):
     inner: dict = {}
     inner["state_dict"] = inner
     torch.save(inner, tmp_path / "loop.pth")
-    with pytest.raises(ModelError, match=r"loop\.pth: .*inside each other"):
+    with pytest.raises(ModelError, match=r"loop\.pth: .*nested in each other"):
         read_weights(tmp_path / "loop.pth")
 
 

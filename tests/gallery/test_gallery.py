@@ -147,7 +147,7 @@ def test_editing_and_undoing(gallery, people):
         (lambda g: g.split([99], "x"), "no row 99"),
         (lambda g: g.assign({99: "x"}), "no row 99"),
         (lambda g: g.remove(Filter()), "say which rows"),
-        (lambda g: g.remove(Filter(cameras=["none"])), "no row fits"),
+        (lambda g: g.remove(Filter(cameras=["none"])), "no row matches"),
         (lambda g: g.undo(0), "at least 1"),
         (lambda g: g.search({"rgb": "none.png"}), "none.png"),
         (lambda g: g.search([]), "no image"),

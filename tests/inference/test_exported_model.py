@@ -106,7 +106,7 @@ def test_other_devices_and_threads_are_refused(loaded, trained_run):
         slimreid.load(loaded.path.parent, "cuda")
     with pytest.raises(ConfigError, match="threads must be at least 1"):
         slimreid.load(loaded.path, threads=0)
-    with pytest.raises(ConfigError, match="threads are chosen for exported models"):
+    with pytest.raises(ConfigError, match="threads can be set for exported models only"):
         slimreid.load(trained_run, threads=1)
     assert slimreid.load(loaded.path, threads=3).engine.threads == 3
 

@@ -49,7 +49,7 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path, monkeypatch):
             learners[0].model.backbone.class_token.fill_(math.inf)
 
     monkeypatch.setattr(trainer_module, "Learner", remember)
-    with pytest.raises(TrainingError, match=r"'backbone\.class_token' is not finite any more"):
+    with pytest.raises(TrainingError, match=r"'backbone\.class_token' is no longer finite"):
         train(make_config(manifest, "train.select_on=last"), tmp_path / "r", callbacks=[AtStep(6, spoil)])
     assert CheckpointStore(RunFolder(tmp_path / "r")).last().name == "epoch_0001"
 

@@ -57,9 +57,9 @@ def job_state(job: Job, keep_earlier: bool = False) -> State:
         if record.unknown_options:
             first, others = record.unknown_options[0], len(record.unknown_options) - 1
             raise ConfigError(
-                f"{job.result} was made by an earlier version with options that are no more ({first}"
+                f"{job.result} was made by an earlier version with options that no longer exist ({first}"
                 f"{f' and {others} others' if others else ''}), so it may be another experiment; choose "
-                "another --out, or add --rerun to throw it away and run it again"
+                "another --out, or add --rerun to delete it and run it again"
             )
         _check_same(job, job.result, record.options, record.dataset)
         return "finished"
@@ -79,7 +79,7 @@ def _check_same(job: Job, where: Path, options: dict[str, Any], dataset: str) ->
         listed = "\n  ".join(changed)
         raise ConfigError(
             f"{where} was made with other options:\n  {listed}\n"
-            "put them back, choose another --out, or add --rerun to throw it away and run it again"
+            "put them back, choose another --out, or add --rerun to delete it and run it again"
         )
 
 

@@ -53,7 +53,7 @@ def unwrap_state_dict(stored: Any) -> dict[str, Any]:
             break
         stored = inner
     else:
-        raise ModelError(f"more than {_MAX_WRAPPERS} dicts inside each other, but no state dict")
+        raise ModelError(f"more than {_MAX_WRAPPERS} dicts nested in each other, but no state dict")
     if not isinstance(stored, Mapping) or not any(isinstance(value, Tensor) for value in stored.values()):
         raise ModelError(f"no state dict of tensors in it, but {_describe(stored)}")
     state = {str(key): value for key, value in stored.items()}

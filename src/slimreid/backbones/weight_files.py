@@ -98,7 +98,7 @@ def _read(path: Path) -> Any:
                 "not a file of weights; give a .safetensors, .pt, .pth or .bin file, or hf://organisation/name"
             ) from error
         raise ModelError(
-            "holds more than tensors, which is not read for safety; save only its state dict, as "
+            "contains more than tensors, which is not loaded for safety; save only its state dict, as "
             "torch.save(model.state_dict(), path) or .safetensors"
         ) from error
     except _DAMAGED as error:

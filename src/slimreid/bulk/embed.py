@@ -76,8 +76,8 @@ def embed_dataset(
 
     Args:
         manifest: The table of images; paths may be addresses (s3://, gs://, https://).
-        model: Folder of an exported model, or the name of a built-in model. With `choices.device` also a run or
-            a model file.
+        model: Folder of an exported model, or the name of a built-in model. With `choices.device` also a run
+            or a model file.
         out: Folder to write. On several machines it must be on a disk that they share, as must the model.
         engine: `local` = this process; `ray` = Ray Data, on this machine or a cluster.
         choices: What is computed.

@@ -152,7 +152,7 @@ def room_kept(
     except KeyboardInterrupt:
         if not reasons:
             raise
-        raise ConfigError(f"a machine was lost: {reasons[0]}; what is done is kept") from None
+        raise ConfigError(f"a machine was lost: {reasons[0]}; finished work is kept") from None
     finally:
         done.set()
         thread.join()

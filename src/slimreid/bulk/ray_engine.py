@@ -170,5 +170,5 @@ def _explained() -> Iterator[None]:
         lines = [line for line in str(cause).splitlines() if line.strip()]
         reason = lines[-1] if lines else type(cause).__name__
         raise DataError(
-            f"embedding with Ray stopped: {reason}; what is done is kept, and the same command goes on"
+            f"embedding with Ray stopped: {reason}; finished work is kept; run the same command to continue"
         ) from error

@@ -86,7 +86,7 @@ def _expecting(what: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError):
-        raise UnreachableError(f"the service answers no {what}; is it of another version?") from None
+        raise UnreachableError(f"the service returned no {what}; is it of another version?") from None
 
 
 def _row(values: Mapping[str, Any]) -> Row:

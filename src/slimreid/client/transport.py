@@ -108,7 +108,7 @@ class Transport:
         try:
             return json.loads(content)
         except ValueError:
-            raise UnreachableError(f"{self.url}: what answers is no SlimReID service") from None
+            raise UnreachableError(f"{self.url}: the server there is not a SlimReID service") from None
 
     def _ask(self, path: str, body: bytes | None = None, kind: str = "", *, repeatable: bool = True) -> bytes:
         method = "GET" if body is None else "POST"

@@ -190,7 +190,7 @@ class _Export:
         if faults and not self.force:
             raise ModelError(
                 f"{self.loaded.path}: the exported model fails its check: {'; '.join(faults)}. "
-                "Nothing was written; --force writes it all the same"
+                "Nothing was written; --force writes it anyway"
             )
         values: Mapping[str, Any] = {**check.to_dict(), "max_loss": self.max_loss, "faults": faults}
         card = replace(engine.card, check=values)

@@ -31,7 +31,7 @@ class Proposal:
     """Proposed identities of rows."""
 
     rows: dict[str, list[Row]]
-    """Proposed name -> its rows; the largest first. '' = rows that are like no other."""
+    """Proposed name -> its rows; the largest first. '' = rows that resemble no other."""
     threshold: float
 
     def identities(self) -> dict[int, str]:

@@ -24,7 +24,7 @@ def find_rows(store: Store, which: Filter) -> list[Row]:
     if missing := set(map(int, which.ids or ())) - {row.id for row in rows}:
         raise GalleryError(f"{store.place}: there is no row {min(missing)}")
     if not rows:
-        raise GalleryError(f"{store.place}: no row fits")
+        raise GalleryError(f"{store.place}: no row matches")
     return rows
 
 

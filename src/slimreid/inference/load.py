@@ -46,7 +46,7 @@ def load(
             from slimreid.inference.exported_model import load_exported
         return load_exported(path, None if device is None else str(device), threads)
     if threads is not None:
-        raise ConfigError(f"threads are chosen for exported models; {path} is run by torch")
+        raise ConfigError(f"threads can be set for exported models only; {path} is run by torch")
     return load_trained(path, device)
 
 

@@ -317,5 +317,5 @@ def check_finite(features: Floats, names: Sequence[object]) -> None:
     if len(wrong):
         raise DataError(
             f"{names[wrong[0]]}: its feature has NaN or infinity ({len(wrong)} of {len(features)} samples); "
-            "are the weights whole, and was the model trained in this precision?"
+            "are the weights intact, and was the model trained in this precision?"
         )

@@ -12,7 +12,7 @@ from slimreid.errors import DataError
 from slimreid.json_files import Kinds, check_numbers, check_object, read_json_lines
 
 _PARTS = ("val", "test")
-_CURE = "it is written by training alone: put it back, or remove it"
+_CURE = "only training writes it: restore it, or remove it"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def read_selection(path: Path) -> tuple[Mapping[str, Any], ...]:
         if not stages or not (row["stages"] or row.get("partial")):
             raise DataError(f"{path}: line {number}: 'stages' has no figures; {_CURE}")
         if not all(norm is None or isinstance(norm, (int, float)) for norm in row["gradient"]):
-            raise DataError(f"{path}: line {number}: 'gradient' has something else than numbers; {_CURE}")
+            raise DataError(f"{path}: line {number}: 'gradient' has something other than numbers; {_CURE}")
     return tuple(rows)
 
 

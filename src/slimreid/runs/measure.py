@@ -129,7 +129,7 @@ def evaluation_record(path: Path) -> tuple[RunRecord, LoadedModel | None]:
             loaded = None
         elif not _still_holds(evaluation, loaded):
             logger.warning(
-                "%s: the data has changed since, or is gone; 'slimreid evaluate' measures anew", path
+                "%s: the data has changed since, or is gone; 'slimreid evaluate' measures again", path
             )
     # Without the usual names of its file and folder, which leaves that of its run.
     folder = path.parent if path.name == JSON_NAME else path

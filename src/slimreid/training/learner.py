@@ -148,7 +148,7 @@ class Learner:
             error = TrainingError(
                 f"epoch {epoch + 1}: none of its {batches} batches has two samples left, so nothing was "
                 f"learned; {len(self.loader.dropped)} of {len(self.loader.dataset)} training samples were "
-                f"dropped for broken files: mend them, see 'slimreid data check'; {what_is_left(epoch > 0)}"
+                f"dropped for broken files: repair them, see 'slimreid data check'; {what_is_left(epoch > 0)}"
             )
             raise error if self.processes.main else StoppedByMainError(str(error))
         if used < batches:
@@ -193,7 +193,7 @@ class Learner:
         bad = [name for name, value in own.items() if not bool(value.isfinite().all())]
         if bad:
             raise TrainingError(
-                f"'{bad[0]}' is not finite any more; lower optim.lr or set optim.clip_norm; "
+                f"'{bad[0]}' is no longer finite; lower optim.lr or set optim.clip_norm; "
                 f"{what_is_left(saved)}"
             )
         tensors, plain = flatten_optimizer(self.optimizer)

@@ -151,7 +151,7 @@ def warn_of_slow_backbone(config: Config) -> None:
     if begins_anew and optim.backbone_lr is not None and optim.backbone_lr < optim.lr:
         logger.warning(
             "the backbone starts from random weights but learns at optim.backbone_lr %g (the rest at %g): "
-            "give --model.pretrained or --train.init_from, or --optim.backbone_lr null to begin anew",
+            "give --model.pretrained or --train.init_from, or --optim.backbone_lr null to train from scratch",
             optim.backbone_lr,
             optim.lr,
         )

@@ -120,7 +120,7 @@ def test_a_folder_with_modalities_and_a_model_that_knows_cameras(manifest, tmp_p
         (["nowhere", "--model", "{model}"], 1, "nowhere: no such file or folder"),
         (["{set}", "--model", "{model}", "--feature", "fused"], 2, "no feature 'fused'"),
         (["{set}", "--model", "{model}", "--modalities", "xyz"], 2, "use one of: r, n, t"),
-        (["{set}", "--model", "{model}", "--modality", "rgb"], 2, "goes with a bare folder"),
+        (["{set}", "--model", "{model}", "--modality", "rgb"], 2, "is for a folder without manifest"),
         (["{set}/rgb", "--model", "{model}", "--modality", "depth"], 2, "unknown modality 'depth'"),
         (["{set}/rgb", "--model", "{model}", "--modalities", "tir"], 2, "the data has rgb"),
         (["{set}", "--model", "{model}", "--split", "val"], 1, "no rows of split 'val'"),

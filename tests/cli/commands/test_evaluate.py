@@ -159,7 +159,7 @@ def test_markdown_tables_line_up(model, capsys, tmp_path):
         (["--device", "abacus"], 2, "device 'abacus' cannot be used"),
         (["--batch", "0"], 2, "must be at least 1"),
         (["--mising", "all"], 2, "did you mean 'missing'"),
-        (["--rerank-k1", "5"], 2, "go with --rerank"),
+        (["--rerank-k1", "5"], 2, "need --rerank"),
         (["--rerank", "--rerank-k2", "0"], 2, "k1 and k2 must be at least 1"),
         (["--rerank", "--rerank-lambda", "2"], 2, "original_weight must lie in [0, 1]"),
         (["--out", __file__], 1, "File exists"),

@@ -42,7 +42,7 @@ def test_compare_with_a_trained_model(model, trained_run, tmp_path, capsys):
 
 def test_show_draws_the_rank_list_alone(model, tmp_path, capsys):
     assert main(["show", str(model), "--rank", "--out", str(tmp_path / "p.png")]) == 0
-    assert "no kept patches: an exported model does not tell them" in capsys.readouterr().out
+    assert "no kept patches: an exported model does not report them" in capsys.readouterr().out
     assert not (tmp_path / "p.png").exists()
     with Image.open(tmp_path / "p-rank.png") as picture:
         assert min(picture.size) > 50

@@ -191,7 +191,7 @@ def test_bad_requests(tmp_path):
         import_layout(tmp_path / "none")
     with pytest.raises(ConfigError, match="unknown layout 'rgbnt200'"):
         import_layout(tmp_path, "rgbnt200")
-    with pytest.raises(ConfigError, match="--template goes with"):
+    with pytest.raises(ConfigError, match="--template needs"):
         import_layout(tmp_path, "rgbnt201", template="{identity}")
 
 

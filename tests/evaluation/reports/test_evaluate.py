@@ -353,7 +353,7 @@ def test_wrong_requests_are_refused(loaded, manifest, tmp_path):
     with pytest.raises(DataError, match=r"no query rows.*mark rows as query, or use --split val$"):
         evaluate_model(loaded, tmp_path / "half.csv")
     lost = write_random_model(tmp_path / "a", tmp_path / "gone" / "manifest.csv")
-    with pytest.raises(DataError, match="not there any more; name it with --data"):
+    with pytest.raises(DataError, match="no longer exists; name it with --data"):
         evaluate_model(lost)
 
 

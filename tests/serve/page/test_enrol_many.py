@@ -125,7 +125,7 @@ def test_an_enrolment_that_nobody_ended_is_finished_or_cancelled(visit, url):
     jobs = [httpx.post(f"{url}v1/jobs", json={}).json()["id"] for _ in range(2)]
     with visit() as it:
         it.go("service")
-        for left, button in ((1, "No more samples come: finish"), (0, "Cancel the enrolment")):
+        for left, button in ((1, "All samples sent: finish"), (0, "Cancel the enrolment")):
             it.click(button)
             expect(it.page.locator("button", has_text="Cancel the enrolment")).to_have_count(left)
         it.page.wait_for_selector(".job:has-text('cancelled')")

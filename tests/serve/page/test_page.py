@@ -53,7 +53,7 @@ def test_answers_may_be_unsure_or_unknown_by_the_rate_that_is_accepted(visit):
         with it.page.expect_response("**/v1/identify"):
             it.page.get_by_label("Accepted error").select_option("0.001")
         it.page.wait_for_selector(".decision.unknown")
-        assert "Nobody in the gallery is alike enough. One stranger in 1,000" in it.text(".decision")
+        assert "Nobody in the gallery is similar enough. One stranger in 1,000" in it.text(".decision")
         it.judge()
 
 
@@ -230,7 +230,7 @@ def test_rows_without_a_name_are_grouped_and_named(visit, url):
         it.page.route("**/v1/clusters*", lambda route: route.continue_(url=nothing_alike))
         it.go("clusters")
         it.page.get_by_label("Accepted error").select_option("0.01")
-        it.page.wait_for_selector("text=4 rows are like no other.")
+        it.page.wait_for_selector("text=4 rows resemble no other.")
         it.judge()
         it.page.unroute("**/v1/clusters*")
         with it.page.expect_response("**/v1/clusters*"):

@@ -250,7 +250,7 @@ def test_any_flipped_bit_of_a_checkpoint_is_noticed(run):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda text: None, "is gone"),
+        (lambda text: None, "is missing"),
         (lambda text: b"", "has 0 bytes"),
         (lambda text: text[:-1], "has .* bytes, but had"),
         (lambda text: text.replace(b"epoch", b"epoxh", 1), "was changed"),

@@ -121,7 +121,7 @@ def test_changed_options_are_refused_by_name_unless_they_may_change(tmp_path, ca
     with caplog.at_level(logging.WARNING, "slimreid"):
         train(allowed, tmp_path / "r", "auto")
     assert [r.getMessage() for r in caplog.records] == [
-        "batch.test: 5 before, 7 now; the result will not be equal to the last bit"
+        "batch.test: 5 before, 7 now; the result will not be bit-identical"
     ]
 
 

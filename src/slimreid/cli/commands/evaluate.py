@@ -69,14 +69,14 @@ def evaluate(options: EvaluateOptions) -> None:
 
 
 def _evaluate_embeddings(options: EvaluateOptions) -> None:
-    """Evaluate embeddings that were written before, in bounded memory."""
+    """Evaluate a folder of embeddings, in bounded memory."""
     used = ("model", "protocol", "out", "memory")
     for each in fields(options):
         value = getattr(options, each.name)
         if each.name not in used and value != each.default and value != []:
             raise ConfigError(
-                f"--{each.name.replace('_', '-')} does not go with a folder of embeddings; it was chosen "
-                "when they were made, or needs them in memory"
+                f"--{each.name.replace('_', '-')} cannot be used with a folder of embeddings: it was "
+                "fixed when they were made, or needs them in memory"
             )
     target = (options.out or options.model / "evaluation") / JSON_NAME
     check_writable(target)
@@ -134,13 +134,13 @@ def _number(text: str) -> float | None:
 def _chosen_elsewhere(
     path: Path, options: EvaluateOptions, loaded: LoadedModel, available: Subset
 ) -> list[Threshold]:
-    """Thresholds of another evaluation of the same model, as far as they are of what is evaluated here."""
+    """The thresholds of another evaluation of the same model that apply to this one."""
     other = read_evaluation(path)
     adaptation = loaded.adaptation.digest if loaded.adaptation is not None else ""
     if (other.fingerprint, other.adaptation) != (loaded.fingerprint, adaptation):
         raise ConfigError(
-            f"--threshold {path}: an evaluation of other weights or another adaptation; a threshold holds "
-            "for one model"
+            f"--threshold {path}: an evaluation of other weights or another adaptation; a threshold is "
+            "valid for one model only"
         )
     subsets = all_subsets(available) if options.missing == "all" else [available]
     found = thresholds_of(other.features, other.missing, other.modalities)

@@ -76,7 +76,7 @@ def list_(options: TokenListOptions) -> None:
 def revoke(options: TokenRevokeOptions) -> None:
     """Make a token invalid, also for a service that runs."""
     _tokens(options.gallery, options).revoke(options.name)
-    say(f"the token '{options.name}' is not valid any more")
+    say(f"the token '{options.name}' is no longer valid")
 
 
 def _tokens(gallery: str, options: TokenAddOptions | TokenListOptions | TokenRevokeOptions) -> TokenFile:

@@ -31,7 +31,7 @@ def show(options: ShowOptions) -> None:
     targets = _targets(folder, [seen.name for seen in chosen], options.out is None)
     for seen, target in zip(chosen, targets, strict=True):
         if not isinstance(loaded, TrainedModel):
-            say("no kept patches: an exported model does not tell them; give the run it came from")
+            say("no kept patches: an exported model does not report them; give the run it came from")
         elif loaded.config.model.reduction != "none":
             save_picture(draw_sample(seen, look, options.token), target)
             say(f"kept patches: {target}")
@@ -47,8 +47,8 @@ def _check_request(loaded: LoadedModel, token: int | None, rank: bool) -> None:
     """Raise `ConfigError` for what an exported model, or one without token reduction, cannot show."""
     if not isinstance(loaded, TrainedModel) and not rank:
         raise ConfigError(
-            f"{loaded.path}: an exported model does not tell the patches it kept; give the run it came from, "
-            "or add --rank to see what it finds"
+            f"{loaded.path}: an exported model does not report the patches it kept; give the run it came "
+            "from, or add --rank to see what it finds"
         )
     if loaded.config.model.reduction != "none":
         return

@@ -133,7 +133,7 @@ class GallerySearchOptions(QueryOptions):
         if self.picture is not None and self.picture.suffix.lower() not in PICTURES[:3]:
             raise ConfigError(f"--picture {self.picture}: end its name in {', '.join(PICTURES[:3])}")
         if self.patches and self.picture is None:
-            raise ConfigError("--patches goes with --picture")
+            raise ConfigError("--patches needs --picture")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,18 +69,18 @@ class EmbedOptions(BatchOptions, ThreadsOption, DeviceOption, CameraOption, Mode
         if self.engine == "local" and (
             self.address or self.actors or self.actor_cpus != 1 or self.actor_gpus
         ):
-            raise ConfigError("--address, --actors, --actor-cpus and --actor-gpus go with --engine ray")
+            raise ConfigError("--address, --actors, --actor-cpus and --actor-gpus need --engine ray")
         if self.engine == "ray" and not self.to_parquet:
             raise ConfigError(f"--engine ray writes a folder of Parquet files: --out {self.out.stem}")
         if self.to_parquet and (
             self.modality or self.camera or self.skip_broken or self.overwrite or self.workers is not None
         ):
             raise ConfigError(
-                "--modality, --camera, --skip-broken, --overwrite and --workers do not go with Parquet: it "
-                "takes a manifest, gives a broken image a row with a status, and goes on with what is there"
+                "--modality, --camera, --skip-broken, --overwrite and --workers cannot be used with "
+                "Parquet output: it takes a manifest and gives broken images a status"
             )
         if self.json and not self.to_parquet:
-            raise ConfigError("--json goes with Parquet")
+            raise ConfigError("--json needs Parquet output")
 
     @property
     def to_parquet(self) -> bool:

@@ -57,7 +57,7 @@ class EvaluateOptions(BatchOptions, DeviceOption, CameraOption, ModelOption):
     def __post_init__(self) -> None:
         given = (self.rerank_k1, self.rerank_k2, self.rerank_lambda)
         if not self.rerank and any(value is not None for value in given):
-            raise ConfigError("--rerank-k1, --rerank-k2 and --rerank-lambda go with --rerank")
+            raise ConfigError("--rerank-k1, --rerank-k2 and --rerank-lambda need --rerank")
         super().__post_init__()
         check_least(self, 1, "memory")
 

@@ -253,7 +253,7 @@ def apply_window(values: NDArray[np.float32], window: Window | None) -> Pixels:
     if high <= low:  # a constant image has no contrast to keep
         return grey
     if not high - low < np.finfo(np.float32).max:
-        raise ValueError(f"values from {low:g} to {high:g} are no picture; give a window")
+        raise ValueError(f"values from {low:g} to {high:g} are not an image; give a window")
     rows = max(1, _STRIPE // values.shape[1])
     for top in range(0, len(values), rows):
         part = np.nan_to_num(values[top : top + rows], nan=low, posinf=high, neginf=low)

@@ -70,7 +70,7 @@ def import_layout(
 def _choose(source: Path, layout: str, template: str | None) -> tuple[str, Layout]:
     if template is not None:
         if layout not in ("auto", "folder"):
-            raise ConfigError(f"--template goes with --layout folder, not with '{layout}'")
+            raise ConfigError(f"--template needs --layout folder, not with '{layout}'")
         compile_template(template)
         return "folder", replace(LAYOUTS["folder"], template=template, tree=(template,), named_by_file=True)
     if layout == "auto":

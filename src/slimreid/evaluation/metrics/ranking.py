@@ -103,8 +103,8 @@ def no_match_error(labels: EncodedLabels) -> DataError:
             "no identity of the queries is in the gallery; are these the two sides of one dataset?"
         )
     reason = {
-        "camera": "the gallery has them only from the same camera; mend the cameras or use 'none'",
-        "scene": "the gallery has them only from the same scene; mend the scenes or use 'none'",
+        "camera": "the gallery has them only from the same camera; correct the cameras or use 'none'",
+        "scene": "the gallery has them only from the same scene; correct the scenes or use 'none'",
         "none": "the gallery has their identities only as the very same sample",
     }[labels.protocol]
     return DataError(f"no query has a correct match under protocol '{labels.protocol}': {reason}")

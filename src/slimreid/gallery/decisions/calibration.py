@@ -125,7 +125,7 @@ class Calibration:
         if pooled is None:
             known = ", ".join(f"{r:g}" for r in self.rates)
             raise DataError(
-                f"no threshold was made for FPIR {rate:g}; choose one of {known}, or calibrate anew"
+                f"no threshold was made for FPIR {rate:g}; choose one of {known}, or calibrate again"
             )
         own = self._by_key.get((subset, rate), pooled)
         return own if own.threshold is not None else pooled

@@ -34,7 +34,7 @@ class Clusters:
     """Proposed identities of n rows."""
 
     labels: Ints
-    """(n,): number of the cluster, 0 being the largest one; −1 for rows that are like no other."""
+    """(n,): number of the cluster, 0 being the largest one; −1 for rows that resemble no other."""
     split: int = 0
     """Rows in components that were too large and were split at a higher threshold first."""
 

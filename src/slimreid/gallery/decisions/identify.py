@@ -92,8 +92,10 @@ def identify(
             "unsure", f"{len(above)} identities pass the threshold; {promise}", None, near, expected
         )
     if near:
-        return Decision("unsure", f"alike, but below the threshold at which {promise}", None, near, expected)
-    return Decision("unknown", f"nobody is alike enough; {promise}", None, (), expected)
+        return Decision(
+            "unsure", f"similar, but below the threshold at which {promise}", None, near, expected
+        )
+    return Decision("unknown", f"nobody is similar enough; {promise}", None, (), expected)
 
 
 def describe_rate(rate: float) -> str:

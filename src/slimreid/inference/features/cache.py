@@ -115,7 +115,7 @@ class FeatureCache:
             dropped = {int(row): str(message) for row, message in header["dropped"].items()}
             return Stored(arrays[_ROWS], branches, arrays[_PRESENT].astype(np.bool_), dropped)
         except (SafetensorError, OSError, LookupError, *_DAMAGE) as error:
-            logger.warning("%s: not what it should be (%s); the features are computed again", path, error)
+            logger.warning("%s: cannot be used (%s); the features are computed again", path, error)
             return None
 
     def write(self, subset: tuple[str, ...], stored: Stored) -> None:

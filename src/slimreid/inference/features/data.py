@@ -48,7 +48,7 @@ def open_data(loaded: LoadedModel, path: Path | str | None = None) -> ModelData:
             raise ConfigError(f"{loaded.path}: the model does not say what data it is from; name a manifest")
         path = trained_on
         if not Path(path).exists():
-            raise DataError(f"{path}: the data of the run is not there any more; name it with --data")
+            raise DataError(f"{path}: the data of the run no longer exists; name it with --data")
     file = find_manifest(Path(path))
     own = bool(trained_on) and is_manifest_of(Path(trained_on), file)
     manifest, unknown = read_known(loaded.modalities, file)
@@ -129,7 +129,7 @@ def describe_data(loaded: LoadedModel, data: ModelData, book: LabelEncoder) -> l
     if loaded.config.model.camera_embedding:
         strange = [name for name in cameras if book.camera[name] >= known]
         if strange == [""]:
-            notes.append("nobody knows the cameras, so the mean camera embedding is used")
+            notes.append("the cameras are unknown, so the mean camera embedding is used")
         elif strange:
             notes.append(f"cameras unknown to the model ({some(strange)}) get the mean camera embedding")
     if loaded.adaptation is not None and loaded.adaptation.cameras:

@@ -39,7 +39,7 @@ def open_images(
     if path.suffix.lower() in IMAGE_SUFFIXES:
         raise DataError(f"{path}: a single image; give its folder, or a manifest that lists it")
     if modality is not None:
-        raise ConfigError("--modality goes with a bare folder; a manifest says what its images are")
+        raise ConfigError("--modality is for a folder without manifest; a manifest says what its images are")
     if camera is not None:
         raise ConfigError("a camera is named for a bare folder only; a manifest says who took its images")
     return open_data(loaded, path), "manifest"

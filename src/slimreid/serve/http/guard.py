@@ -68,7 +68,7 @@ class Guard:
             await answer.refuse(scope, receive, error_problem(BusyError(text), instance))
         except Exception:
             logger.exception("request %s %s %s failed", instance, scope["method"], scope["path"])
-            text = "this is a mistake of the service, not yours; its log has more"
+            text = "this is an error in the service, not in your request; its log has more"
             await answer.refuse(scope, receive, status_problem(500, text, instance))
         finally:
             route = getattr(scope.get("route"), "path", "other")
@@ -147,7 +147,7 @@ class Guard:
                 with anyio.fail_after(self.service.settings.request.seconds / 2):
                     message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise TooSlowError("the request was not sent to its end")
+                    raise TooSlowError("the request was incomplete")
                 part = message.get("body", b"")
                 size += len(part)
                 self._bodies += len(part)

@@ -28,7 +28,7 @@ RETRY_AFTER = "1"
 _KINDS: tuple[tuple[type[SlimReIDError], int, str], ...] = (
     (NotLoggedInError, 401, "a token is needed"),
     (NotAllowedError, 403, "not allowed"),
-    (NotFoundError, 404, "there is no such thing"),
+    (NotFoundError, 404, "not found"),
     (NotAvailableError, 404, "not available here"),
     (TooSlowError, 408, "the request was sent too slowly"),
     (TooLargeError, 413, "the request is too large"),

@@ -81,9 +81,9 @@ async def read_upload(request: Request, modalities: Sequence[str], limits: Reque
         form = await parser.parse()
     except MultiPartException as error:
         kind_of = TooLargeError if "Too many" in error.message or "exceeded" in error.message else DataError
-        raise kind_of(f"the body cannot be taken apart: {error.message}") from None
+        raise kind_of(f"the body cannot be parsed: {error.message}") from None
     except (KeyError, ValueError, IndexError, AttributeError, LookupError) as error:
-        raise DataError(f"the body cannot be taken apart ({type(error).__name__})") from None
+        raise DataError(f"the body cannot be parsed ({type(error).__name__})") from None
     return await _sorted_out(form, modalities)
 
 

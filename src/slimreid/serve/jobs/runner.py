@@ -111,7 +111,7 @@ class Jobs:
         """Begin a job; on disk when this returns. Raises `BusyError` where there are too many."""
         with self._lock:
             if sum(not s.is_over for s in self._states.values()) >= MOST_OPEN:
-                raise BusyError(f"{MOST_OPEN} jobs are not over yet; wait for one of them")
+                raise BusyError(f"{MOST_OPEN} jobs are still open; wait for one of them")
             folder = self.folder(state.id)
             folder.mkdir(parents=True)
             write_state(folder, state)
@@ -218,7 +218,7 @@ class Jobs:
         return False
 
     def _fail(self, job: str, error: Exception) -> None:
-        text = str(error) if isinstance(error, SlimReIDError) else "a mistake of the service; see its log"
+        text = str(error) if isinstance(error, SlimReIDError) else "an error in the service; see its log"
         for path, name in self.service.hidden.items():
             text = text.replace(path, name)
         with self._lock:

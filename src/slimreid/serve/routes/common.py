@@ -22,7 +22,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     for status, text in {
         401: "No valid token.",
         403: "Not allowed.",
-        404: "There is no such thing.",
+        404: "Not found.",
         408: "Sent too slowly.",
         409: "The gallery cannot do this.",
         413: "Too large.",

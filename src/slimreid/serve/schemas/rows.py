@@ -80,7 +80,7 @@ class ClusterList(BaseModel):
 
     clusters: list[Cluster]
     alone: int
-    """Rows that are like no other."""
+    """Rows that resemble no other."""
     threshold: float
 
 

@@ -89,7 +89,7 @@ def check_same_run(state: RunState, config: Mapping[str, Any], dataset: str) -> 
             "another --out"
         )
     for text in changed.values():
-        logger.warning("%s; the result will not be equal to the last bit", text)
+        logger.warning("%s; the result will not be bit-identical", text)
 
 
 def check_same_sources(state: RunState, now: Mapping[str, str]) -> dict[str, str]:
@@ -111,7 +111,7 @@ def check_surroundings(state: RunState, now: Surroundings) -> None:
     for key, value in asdict(now).items():
         if before[key] != value:
             logger.warning(
-                "%s: %r before, %r now; the result will not be equal to the last bit", key, before[key], value
+                "%s: %r before, %r now; the result will not be bit-identical", key, before[key], value
             )
 
 
@@ -119,7 +119,7 @@ def check_metrics(path: Path, mark: FileMark) -> None:
     """Raise `TrainingError` unless a metrics file begins with what it held at the checkpoint."""
     content = path.read_bytes()[: mark.length] if path.is_file() else b""
     if len(content) < mark.length:
-        there = f"has {len(content)} bytes" if path.is_file() else "is gone"
+        there = f"has {len(content)} bytes" if path.is_file() else "is missing"
         fault = f"{there}, but had {mark.length} bytes at the checkpoint"
     elif hashlib.sha256(content).hexdigest() != mark.sha256:
         fault = "was changed since the checkpoint"
@@ -145,7 +145,7 @@ def adopt(source: Path, run: RunFolder) -> Checkpoint:
     check_metrics(origin.metrics_file, state.metrics)
     best = source.parent / store.path(state.best.epoch).name if state.best else source
     if not (best / MODEL_NAME).is_file():
-        raise TrainingError(f"{best}: the best checkpoint of the run is gone")
+        raise TrainingError(f"{best}: the best checkpoint of the run is missing")
     if not own:
         copy_checkpoint(source, store.path(state.epoch))
         if best != source:

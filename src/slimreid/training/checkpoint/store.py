@@ -75,7 +75,7 @@ class CheckpointStore:
         except (OSError, ValueError) as error:
             raise TrainingError(
                 f"{index}: damaged ({error}); name the checkpoint instead, --resume {self.folder}/epoch_..., "
-                "which also mends it"
+                "which also repairs it"
             ) from None
 
     def _whole(self) -> list[Path]:
@@ -162,8 +162,8 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     path = folder / TRAINING_NAME
     if not path.is_file():
         raise TrainingError(
-            f"{folder}: has weights for use but no {TRAINING_NAME}, so training cannot go on from here; "
-            "give the run's folder to go on from its last checkpoint"
+            f"{folder}: has weights for use but no {TRAINING_NAME}, so training cannot continue from here; "
+            "give the run's folder to continue from its last checkpoint"
         )
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != state.files.get(TRAINING_NAME):

@@ -69,7 +69,9 @@ class SeenSample:
     def views(self) -> list[PatchView]:
         """Its kept patches per modality; raises `ModelError` for a model without token reduction."""
         if self.output is None:
-            raise ModelError("an exported model does not tell the patches it kept; give the run it came from")
+            raise ModelError(
+                "an exported model does not report the patches it kept; give the run it came from"
+            )
         if self.output.reduced is None:
             raise ModelError("this model has no token reduction: it keeps all patches")
         reduced, present = self.output.reduced, self.output.present

@@ -56,12 +56,12 @@ def _divide(imported: Imported, options: ImportOptions) -> Manifest:
             )
         return imported.manifest
     if ranges and split:
-        raise ConfigError("--split goes without --train-identities and --test-identities")
+        raise ConfigError("--split cannot be used with --train-identities and --test-identities")
     if split:
         return imported.manifest.with_samples(replace(s, split=split) for s in imported.manifest.samples)
     if not ranges:
         say(
-            "note: the source has no splits, so everything is for training; for a test set say, for example, "
+            "note: the source has no splits, so everything is for training; for a test set use, for example, "
             "--train-identities 0:150 --test-identities 150:200"
         )
         return imported.manifest

@@ -83,6 +83,6 @@ def cluster(options: ClusterOptions) -> None:
     named = {name: rows for name, rows in proposal.rows.items() if name}
     console.print(table(["proposed", "rows"], [[name, len(rows)] for name, rows in list(named.items())[:20]]))
     alone = len(proposal.rows.get("", ()))
-    say(f"{len(named):,} identities proposed, {alone:,} rows are like no other; table: {options.out}")
+    say(f"{len(named):,} identities proposed, {alone:,} rows resemble no other; table: {options.out}")
     words = [options.gallery, str(options.out)]
     say(f"next: edit the table, then slimreid gallery assign {' '.join(map(shlex.quote, words))}")

@@ -80,5 +80,5 @@ def check(options: GalleryCheckOptions) -> int:
         print_json([{**row_to_dict(c.row), "concerns": list(c.reasons)} for c in concerns])
     else:
         show_concerns(concerns)
-        say(f"the store is whole; {len(concerns):,} rows should be looked at")
+        say(f"the gallery is intact; {len(concerns):,} rows should be checked")
     return 1 if concerns else 0

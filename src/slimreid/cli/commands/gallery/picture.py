@@ -97,6 +97,6 @@ def draw_proposal(gallery: Gallery, proposal: Proposal, path: Path) -> None:
         cells: list[dict[str, Image.Image | None]] = [
             dict(split_thumbnail(pictures.get(row.id, b""), row.modalities)) for row in some
         ]
-        label = f"{name or 'like no other'} ({len(rows)})"
+        label = f"{name or 'resembles no other'} ({len(rows)})"
         sheet.append(ContactRow(label, list(cells), [f"row {row.id}" for row in some]))
     save_sheet(sheet, gallery.info.modalities, path, title="proposed identities")

@@ -97,7 +97,7 @@ class MilvusStore:
             return ModelInfo.from_json(state[f"model:{state[SETTING + GENERATION]}"])
         except KeyError:
             raise GalleryDamagedError(
-                f"{self.place}: its state is not whole; restore it from an export"
+                f"{self.place}: its state is incomplete; restore it from an export"
             ) from None
 
     @property
