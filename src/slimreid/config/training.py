@@ -57,7 +57,7 @@ class OptimConfig:
     """Optimizer and learning-rate schedule."""
 
     name: Literal["adam", "adamw", "sgd"] = "adam"
-    """Which optimizer."""
+    """Optimizer: adam, adamw or sgd."""
     lr: float = 3.5e-4
     """Learning rate after warm-up."""
     backbone_lr: float | None = 5e-6

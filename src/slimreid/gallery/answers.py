@@ -19,7 +19,7 @@ class Match:
     """A row that was found."""
 
     rank: int
-    """From 1."""
+    """Rank in the list, from 1."""
     score: float
     row: Row
 

@@ -34,7 +34,7 @@ class Adaptation:
     """What a model knows of the K cameras of a site."""
 
     cameras: tuple[str, ...]
-    """Their names."""
+    """Names of the cameras."""
     means: Mapping[str, Floats]
     """Per branch of the model (K + 1, S, C): the mean of each of its S blocks; the last row is that of the
     whole site, for cameras that are not known. Zeros for blocks that were not seen."""

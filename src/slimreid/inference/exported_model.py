@@ -25,9 +25,9 @@ class ExportedModel(LoadedModel):
 
     engine: OnnxEngine
     path: Path
-    """Its `model.json`."""
+    """Its file `model.json`."""
     exported: ExportedCard
-    """All that it says."""
+    """The content of that file."""
     card: ModelCard
     """What the file of the model said that was exported."""
     fingerprint: str

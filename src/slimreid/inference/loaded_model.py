@@ -38,7 +38,7 @@ class LoadedModel(ABC):
     fingerprint: str
     """SHA-256 of the weights it was trained to."""
     path: Path
-    """Its file."""
+    """The file of its weights."""
     adaptation: Adaptation | None
     """What it knows of the cameras of a site, if it was adapted to one (`slimreid adapt`)."""
 

@@ -29,7 +29,7 @@ class Hit:
     """A sample of the gallery, as an answer to a query."""
 
     rank: int
-    """From 1."""
+    """Rank in the list, from 1."""
     similarity: float
     identity: str
     """'' where nobody knows."""

@@ -29,7 +29,7 @@ class BatchProfile:
     batch: int
     """Samples in the batch, each with all modalities."""
     p50: float
-    """Median seconds."""
+    """Median seconds of a forward pass."""
     p95: float
     """Seconds that 95 % of the repetitions stay under."""
     samples_per_second: float

@@ -53,7 +53,7 @@ class Packing:
     sizes: tuple[int, ...]
     """Number of rows of each of the M modalities."""
     batch: int
-    """B"""
+    """Samples in the batch (B)."""
 
     @property
     def complete(self) -> bool:

@@ -61,7 +61,7 @@ class ImageInfo:
     several: bool
     """More than one page or frame."""
     file_size: int
-    """Bytes."""
+    """Size of the file in bytes."""
 
 
 def read_image(

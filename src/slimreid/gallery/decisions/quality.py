@@ -44,9 +44,9 @@ class Limits:
     """What is still accepted."""
 
     longer_side: int = 32
-    """Pixels."""
+    """Least length of the longer side, in pixels."""
     shorter_side: int = 16
-    """Pixels."""
+    """Least length of the shorter side, in pixels."""
     contrast: float = 6.0
     """Grey levels of 255."""
     sharpness: float = 0.15
