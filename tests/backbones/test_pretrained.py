@@ -132,7 +132,7 @@ def test_dtype_and_device_follow_the_model() -> None:
 def test_code_in_a_file_is_not_run(tmp_path: Path) -> None:
     path = tmp_path / "w.pth"
     torch.save({"model": timm_state(), "args": argparse.Namespace(lr=1)}, path)
-    with pytest.raises(ModelError, match=r"w\.pth: holds more than tensors"):
+    with pytest.raises(ModelError, match=r"w\.pth: contains more than tensors"):
         load_pretrained(timm_vit(), path)
 
 

@@ -99,7 +99,7 @@ def embed_until_done(manifest, model, out, pool):
         try:
             return slimreid.embed_dataset(manifest, model, out, engine="ray", pool=pool)
         except DataError as error:
-            if "the same command goes on" not in str(error):
+            if "run the same command to continue" not in str(error):
                 raise
     raise AssertionError("it did not end")
 

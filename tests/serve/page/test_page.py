@@ -73,7 +73,7 @@ def test_matches_are_filtered_and_ranked_by_identity(visit):
         names = it.texts(".matches .card .name")
         assert len(names) == len(set(names)) == 5
         changed(lambda: it.page.get_by_label("From").fill("2030-01-01T00:00"))
-        assert "No row fits the filters" in it.text(".matches")
+        assert "No row matches the filters" in it.text(".matches")
         changed(lambda: it.click("Clear filters"))
         assert it.text(".options summary") == "Options and filters"
         field = it.page.get_by_label("Identity", exact=True)

@@ -203,7 +203,7 @@ def test_what_cannot_be_gone_on_from_is_named(manifest, tmp_path):
     last = tmp_path / "r" / "checkpoints" / "epoch_0003"
     if result["selected_epoch"] != 3:
         best = last.with_name(f"epoch_{result['selected_epoch']:04}")
-        with pytest.raises(TrainingError, match="training cannot go on from here"):
+        with pytest.raises(TrainingError, match="training cannot continue from here"):
             train(config, tmp_path / "s", str(best))
     (last / "training.safetensors").write_bytes(b"torn")
     with pytest.raises(TrainingError, match=r"training\.safetensors: damaged, its checksum"):
