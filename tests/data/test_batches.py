@@ -14,7 +14,6 @@ def make(B=2, names=("rgb", "tir"), **changes):
         "present": torch.ones(B, len(names), dtype=torch.bool),
         "identity": numbers,
         "camera": numbers,
-        "scene": numbers,
         "index": numbers,
         "paths": ({},) * B,
     }
@@ -30,7 +29,7 @@ def test_length_and_names():
 
 def test_to_moves_every_tensor_and_keeps_the_rest():
     moved = make(dropped=((4, "broken"),)).to("meta")
-    tensors = [*moved.images.values(), moved.present, moved.identity, moved.camera, moved.scene, moved.index]
+    tensors = [*moved.images.values(), moved.present, moved.identity, moved.camera, moved.index]
     assert {t.device.type for t in tensors} == {"meta"}
     assert moved.dropped == ((4, "broken"),)
 

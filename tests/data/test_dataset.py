@@ -43,7 +43,7 @@ def assert_same(first, second):
     for a, b in zip(first, second, strict=True):
         for name in a.images:
             assert torch.equal(a.images[name], b.images[name])
-        for name in ("present", "identity", "camera", "scene", "index"):
+        for name in ("present", "identity", "camera", "index"):
             assert torch.equal(getattr(a, name), getattr(b, name))
         assert a.paths == b.paths
 
@@ -61,7 +61,6 @@ def test_batches_are_aligned_and_complete(small_set):
         assert torch.equal(batch.images[name][0], torch.from_numpy(normalise(pixels, 0.5, 0.5))), name
     assert batch.identity.tolist() == [6] * 4, "test identities follow the six of training"
     assert batch.camera.tolist() == [0, 0, 1, 1]
-    assert batch.scene.tolist() == [-1] * 4
     assert batch.paths[0]["tir"].endswith("9_1_0.png")
 
 

@@ -90,7 +90,5 @@ def test_codebook_numbers_training_names_first():
     assert book.identity == {"b": 0, "c": 1, "a": 2}
     assert book.camera == {"2": 0, "10": 1, "1": 2}
     assert (book.num_classes, book.num_cameras) == (2, 2)
-    assert book.numbers(test[0]) == (2, 2, 0)
-    assert book.numbers(train[0]) == (0, 1, -1)
     known = LabelEncoder.from_manifest(Manifest(tuple(test), ("rgb",), Path()), cameras=("7", "1"))
     assert known.camera == {"7": 0, "1": 1}

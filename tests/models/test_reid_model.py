@@ -116,14 +116,13 @@ def test_modal_batch_brings_everything():
         [[True, True, True], [True, False, True], [True, True, False], [False, True, True]]
     )
     numbers = torch.arange(4)
-    batch = ModalBatch(x, present, numbers, cameras(), numbers, numbers, ({},) * 4)
+    batch = ModalBatch(x, present, numbers, cameras(), numbers, ({},) * 4)
     assert_close(model(batch).features["both"], model(x, cameras(), present).features["both"])
     reordered = ModalBatch(
         {n: x[n] for n in ("tir", "rgb", "nir")},
         present[:, [2, 0, 1]],
         numbers,
         cameras(),
-        numbers,
         numbers,
         ({},) * 4,
     )

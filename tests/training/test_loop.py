@@ -14,7 +14,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import slimreid
 from slimreid.config.files import load_config
 from slimreid.errors import ConfigError, DataError
-from slimreid.evaluation import Labels, evaluate_retrieval
+from slimreid.evaluation import evaluate_retrieval
+from slimreid.evaluation.query_gallery import retrieval_labels, side_rows
 from slimreid.inference.model_card import CHOSEN_ON_TEST
 from slimreid.training.callbacks.base import Callback
 from slimreid.training.callbacks.display import LiveDisplay, PlainDisplay, duration, make_display
@@ -78,16 +79,12 @@ def test_result_is_that_of_the_shared_model(plain, manifest):
     config = make_config(manifest)
     model = slimreid.load(folder).model
     loader = Evaluator(config, slimreid_manifest(manifest), LONE).loader("test")
-    found = extract(model, loader, torch.device("cpu"))
-    half = len(found.index) // 2  # the manifest has query and gallery rows in turns
-    query = torch.tensor([loader.dataset.samples[i].split == "query" for i in found.index.tolist()])
-    assert int(query.sum()) == half
-    assert found.features.norm(dim=1).allclose(torch.ones(2 * half))
-    again = evaluate_retrieval(
-        found.features[query],
-        found.features[~query],
-        Labels(found.identity[query], found.identity[~query], found.camera[query], found.camera[~query]),
-    )
+    features, samples = extract(model, loader, torch.device("cpu"))
+    query, gallery = side_rows(samples, "test")
+    assert len(query) == len(gallery) == len(samples) // 2
+    assert features.norm(dim=1).allclose(torch.ones(len(samples)))
+    labels = retrieval_labels(samples, query, gallery, "camera")
+    again = evaluate_retrieval(features[query], features[gallery], labels)
     assert result["test"] == again.to_dict()
 
 

@@ -23,7 +23,6 @@ class ModalBatch:
     | `present`  | (B, M) bool            | which modalities each sample has; never none                |
     | `identity` | (B,) int64             | training identities are 0 … classes − 1, others follow      |
     | `camera`   | (B,) int64             | training cameras are 0 … cameras − 1, others follow         |
-    | `scene`    | (B,) int64             | −1 where the dataset has no scenes                          |
     | `index`    | (B,) int64             | row of the sample in its dataset                            |
     | `paths`    | B × {modality: path}   | the files behind each sample, present ones only             |
     | `dropped`  | any number of messages | samples left out because their files are broken             |
@@ -35,7 +34,6 @@ class ModalBatch:
     present: Tensor
     identity: Tensor
     camera: Tensor
-    scene: Tensor
     index: Tensor
     paths: tuple[Mapping[str, str], ...]
     dropped: tuple[tuple[int, str], ...] = ()
@@ -69,7 +67,7 @@ class ModalBatch:
         if not bool(self.present.any(dim=1).all()):
             empty = int((~self.present.any(dim=1)).nonzero()[0])
             raise DataError(f"sample {empty} of the batch has no modality at all")
-        for name in ("identity", "camera", "scene", "index"):
+        for name in ("identity", "camera", "index"):
             value: Tensor = getattr(self, name)
             if value.shape != (B,) or value.dtype != torch.int64:
                 raise DataError(f"{name} must be int64 ({B},), not {value.dtype} {tuple(value.shape)}")
@@ -78,14 +76,12 @@ class ModalBatch:
 
     @classmethod
     def from_images(cls, batch: ImageBatch) -> ModalBatch:
-        """The tensors of a batch of numpy arrays, not copied; identities and scenes are not known."""
-        unknown = torch.full((len(batch),), -1)
+        """The tensors of a batch of numpy arrays, not copied; identities are not known."""
         return cls(
             images={name: torch.from_numpy(image) for name, image in batch.images.items()},
             present=torch.from_numpy(batch.present),
-            identity=unknown,
+            identity=torch.full((len(batch),), -1),
             camera=torch.from_numpy(batch.camera),
-            scene=unknown,
             index=torch.from_numpy(batch.index),
             paths=({},) * len(batch),
         )
@@ -120,6 +116,6 @@ class ModalBatch:
         batch = copy(self)
         images = {name: change(image) for name, image in self.images.items()}
         object.__setattr__(batch, "images", images)
-        for name in ("present", "identity", "camera", "scene", "index"):
+        for name in ("present", "identity", "camera", "index"):
             object.__setattr__(batch, name, change(getattr(self, name)))
         return batch

@@ -26,7 +26,6 @@ class LoadedSample:
     images: dict[str, Tensor]
     identity: int
     camera: int
-    scene: int
     index: int
     paths: Mapping[str, str]
 
@@ -85,8 +84,11 @@ class ReIDDataset(Dataset[LoadedSample]):
         rng = np.random.default_rng([self.seed, key.epoch, key.sample, key.draw])
         images = self.transform(self.resized(sample), rng)
         paths = {name: str(self.reader.root / sample.images[name].path) for name in images}
-        identity, camera, scene = self.label_encoder.numbers(sample)
-        return LoadedSample(images, identity, camera, scene, key.sample, paths)
+        identity, camera = (
+            self.label_encoder.identity[sample.identity],
+            self.label_encoder.camera[sample.camera],
+        )
+        return LoadedSample(images, identity, camera, key.sample, paths)
 
     def __getitems__(self, keys: Sequence[int | SampleKey]) -> list[LoadedSample | BrokenSample]:
         """Several samples, as the loader asks for them; broken ones are returned as such."""
@@ -115,7 +117,6 @@ class ReIDDataset(Dataset[LoadedSample]):
             batch,
             images={name: image.to(dtype) for name, image in batch.images.items()},  # as weights are
             identity=torch.tensor([s.identity for s in good], dtype=torch.int64),
-            scene=torch.tensor([s.scene for s in good], dtype=torch.int64),
             paths=tuple(s.paths for s in good),
             dropped=broken,
         )

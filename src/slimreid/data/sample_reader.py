@@ -156,7 +156,7 @@ class BatchReader:
                 there.append(row)
             except DataError as error:
                 broken.append((row, broken_message(self.reader.samples[row], error)))
-        cameras = [self.label_encoder.numbers(self.reader.samples[row])[1] for row in there]
+        cameras = [self.label_encoder.camera[self.reader.samples[row].camera] for row in there]
         reader = self.reader
         return _Read(join_samples(samples, reader.modalities, reader.size, cameras, there), broken)
 

@@ -140,7 +140,7 @@ def _read(
     found = CheckSamples(
         images=images if len(rows) == len(reader) else {name: x[rows] for name, x in images.items()},
         present=present[rows],
-        camera=np.array([book.numbers(sample)[1] for sample in samples], np.int64),
+        camera=np.array([book.camera[sample.camera] for sample in samples], np.int64),
         source=what,
         scale=(transforms.mean, transforms.std),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +12,7 @@ from torch import Tensor
 from slimreid.config import Config
 from slimreid.config.model import BOTH, ORIGINAL
 from slimreid.data.loader import BatchLoader, eval_loader
-from slimreid.data.manifest import Manifest
+from slimreid.data.manifest import Manifest, Sample
 from slimreid.devices import Precision
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation import RetrievalResult, evaluate_retrieval
@@ -26,19 +25,6 @@ from slimreid.training.distributed.processes import Processes, gather_rows
 
 OnBatch = Callable[[int, int], None]
 """Called with (batches done, batches in all)."""
-
-
-@dataclass(frozen=True)
-class Extracted:
-    """Features of R samples, on CPU and in the order of the dataset."""
-
-    features: Tensor
-    """(R, D) float32, L2-normalised."""
-    identity: Tensor
-    camera: Tensor
-    scene: Tensor
-    index: Tensor
-    """(R,) rows of the dataset."""
 
 
 def check_parts(manifest: Manifest, select_on: str) -> tuple[Part, ...]:
@@ -87,26 +73,25 @@ def extract(
     device: torch.device,
     precision: Precision = "fp32",
     on_batch: OnBatch | None = None,
-) -> Extracted:
-    """Joint features of everything in `loader`, in eval mode; with several processes each does its batches.
+) -> tuple[Tensor, list[Sample]]:
+    """Joint features (R, D) of everything in `loader`, float32, L2-normalised and on CPU, and their samples.
 
-    Batches are the same whatever the number of processes, so features are too. All processes get all.
+    In eval mode and in the order of the dataset. With several processes each does its batches, which are
+    the same whatever their number, so features are too; all get all.
     """
-    rows: list[tuple[Tensor, ...]] = []
+    rows: list[tuple[Tensor, Tensor]] = []
     for number, found in enumerate(embed_batches(model, loader, device, precision), start=1):
-        batch = found.batch
-        features = F.normalize(found.features[BOTH].float())
-        rows.append((features, batch.identity, batch.camera, batch.scene, batch.index))
+        rows.append((F.normalize(found.features[BOTH].float()), found.batch.index))
         if on_batch is not None:
             on_batch(number, len(loader))
     if rows:
-        columns = [torch.cat(parts) for parts in zip(*rows, strict=True)]
+        features, index = (torch.cat(parts) for parts in zip(*rows, strict=True))
     else:  # more processes than batches
-        none = torch.zeros(0, dtype=torch.int64, device=device)
-        columns = [torch.zeros(0, model.sizes[BOTH], device=device), none, none, none, none]
-    columns = [gather_rows(column).cpu() for column in columns]
-    order = columns[-1].argsort(stable=True)
-    return Extracted(*(column[order] for column in columns))
+        features = torch.zeros(0, model.sizes[BOTH], device=device)
+        index = torch.zeros(0, dtype=torch.int64, device=device)
+    features, index = gather_rows(features).cpu(), gather_rows(index).cpu()
+    order = index.argsort(stable=True)
+    return features[order], [loader.dataset.samples[i] for i in index[order].tolist()]
 
 
 class Evaluator:
@@ -127,11 +112,11 @@ class Evaluator:
     def __call__(self, model: ReIDModel, part: Part, on_batch: OnBatch | None = None) -> RetrievalResult:
         """Retrieve the queries of a part in its gallery; every process must call it and gets the result."""
         loader = self.loader(part)
-        found = extract(model, loader, self.processes.device, self.config.train.precision, on_batch)
-        samples = [loader.dataset.samples[i] for i in found.index.tolist()]
+        precision = self.config.train.precision
+        features, samples = extract(model, loader, self.processes.device, precision, on_batch)
         query, gallery = side_rows(samples, part)
         labels = retrieval_labels(samples, query, gallery, self.manifest.protocol)
-        return evaluate_retrieval(found.features[query], found.features[gallery], labels)
+        return evaluate_retrieval(features[query], features[gallery], labels)
 
     def best_scale(self, model: ReIDModel) -> float:
         """The factor on the second branch with which the joint feature retrieves best on val.
@@ -139,11 +124,10 @@ class Evaluator:
         Every process must call it and gets the same.
         """
         loader = self.loader("val")
-        found = extract(model, loader, self.processes.device, self.config.train.precision)
-        samples = [loader.dataset.samples[i] for i in found.index.tolist()]
+        features, samples = extract(model, loader, self.processes.device, self.config.train.precision)
         rows = range(len(samples))
         labels = retrieval_labels(samples, rows, rows, self.manifest.protocol)
-        return choose_scale(found.features, model.sizes[ORIGINAL], labels) * model.options.second_scale
+        return choose_scale(features, model.sizes[ORIGINAL], labels) * model.options.second_scale
 
     def reports(self) -> list[str]:
         """What was dropped for broken files, per part."""

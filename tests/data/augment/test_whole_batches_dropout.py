@@ -35,14 +35,13 @@ def make_batch(gaps, names=NAMES, seed=0):
         {n: f"{n}/{b}.png" for n, there in zip(names, row, strict=True) if there}
         for b, row in enumerate(gaps)
     )
-    return ModalBatch(images, present, numbers, numbers, numbers, numbers, paths)
+    return ModalBatch(images, present, numbers, numbers, numbers, paths)
 
 
 def part(batch, rows):
     """Some samples of a batch, as another process gets them."""
     of_samples = {
-        name: getattr(batch, name)[rows]
-        for name in ("present", "identity", "camera", "scene", "index", "paths")
+        name: getattr(batch, name)[rows] for name in ("present", "identity", "camera", "index", "paths")
     }
     return ModalBatch({n: x[rows] for n, x in batch.images.items()}, **of_samples)
 
@@ -78,7 +77,7 @@ def test_a_batch_equals_the_loops_and_keeps_its_word(gaps, probability, seed):
         assert not dropped.images[name][~here].any(), "zeros where absent"
     for files, here in zip(dropped.paths, dropped.present.tolist(), strict=True):
         assert list(files) == [name for name, there in zip(NAMES, here, strict=True) if there]
-    for name in ("identity", "camera", "scene", "index"):
+    for name in ("identity", "camera", "index"):
         assert torch.equal(getattr(dropped, name), getattr(batch, name))
 
 

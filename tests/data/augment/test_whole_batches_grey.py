@@ -21,7 +21,7 @@ def make_batch():
         for m, name in enumerate(NAMES)
     }
     numbers = torch.arange(2)
-    return ModalBatch(images, present, numbers, numbers, numbers, numbers, ({},) * 2)
+    return ModalBatch(images, present, numbers, numbers, numbers, ({},) * 2)
 
 
 def config(probability):

@@ -21,7 +21,7 @@ def make_batch(present, seed=0):
         name: (torch.randn(B, 3, 6, 5, generator=generator) * scale + scale) * present[:, m, None, None, None]
         for m, name in enumerate(NAMES)
     }
-    return ModalBatch(images, present, numbers, numbers, numbers, numbers, ({},) * B)
+    return ModalBatch(images, present, numbers, numbers, numbers, ({},) * B)
 
 
 def config(probability):

@@ -253,7 +253,6 @@ class LabelEncoder:
 
     identity: dict[str, int]
     camera: dict[str, int]
-    scene: dict[str, int]
     num_classes: int
     """Identities that are trained on: labels 0 … num_classes − 1."""
     num_cameras: int
@@ -268,7 +267,6 @@ class LabelEncoder:
         return cls(
             identity=_number(classes, (s.identity for s in everything)),
             camera=_number(known, (s.camera for s in everything)),
-            scene=_number((), (s.scene for s in everything if s.scene)),
             num_classes=len(classes),
             num_cameras=len(known),
         )
@@ -282,11 +280,6 @@ class LabelEncoder:
     def trained_cameras(self) -> tuple[str, ...]:
         """Names of the cameras seen in training, in the order of their numbers."""
         return tuple(self.camera)[: self.num_cameras]
-
-    def numbers(self, sample: Sample) -> tuple[int, int, int]:
-        """(identity, camera, scene) of a sample; scene −1 where it has none."""
-        scene = self.scene[sample.scene] if sample.scene else -1
-        return self.identity[sample.identity], self.camera[sample.camera], scene
 
 
 def _sorted(names: Iterable[str]) -> tuple[str, ...]:
