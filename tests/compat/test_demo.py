@@ -64,18 +64,11 @@ def test_from_a_file_with_prefixes(golden, tmp_path):
     )
 
 
-def test_other_numbers_of_classes_and_cameras_need_permission(golden):
-    with pytest.raises(ModelError, match=r"classifiers have \[17\] classes, not 9"):
+def test_other_numbers_of_classes_and_cameras_do_not_fit(golden):
+    with pytest.raises(ModelError, match=r"'heads\.original\.classifier\.weight' is \(17, .*\), not \(9,"):
         load(golden, num_classes=9)
-    with pytest.raises(ModelError, match="'cv_embed' has 4 cameras, not 6"):
+    with pytest.raises(ModelError, match=r"camera_embedding.* \(4, .*\(6, "):
         load(golden, num_cameras=6)
-    model = load(golden, num_classes=9, num_cameras=6, drop_heads=True, drop_cameras=True)
-    assert model.num_classes == 9
-    assert model.backbone.camera_embedding.shape[0] == 6
-    kept = load(golden).state_dict()
-    for key, value in model.state_dict().items():
-        if not key.startswith("heads.") and "camera" not in key:
-            assert_close(value, kept[key])
 
 
 def test_every_key_must_find_its_place(golden):

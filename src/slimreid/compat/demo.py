@@ -39,9 +39,6 @@ def load_demo_checkpoint(
     options: Mapping[str, Any],
     num_classes: int,
     num_cameras: int,
-    *,
-    drop_heads: bool = False,
-    drop_cameras: bool = False,
 ) -> ReIDModel:
     """Build the model of an old checkpoint (a state dict or a file) and load it, in eval mode.
 
@@ -52,8 +49,6 @@ def load_demo_checkpoint(
         options: DeMo's options by dotted key.
         num_classes: Training identities.
         num_cameras: Training cameras.
-        drop_heads: Leave out heads trained on another number of classes.
-        drop_cameras: Leave out camera vectors trained on another number of cameras.
 
     Raises:
         ModelError: Naming the keys that have no place or another shape.
@@ -74,18 +69,15 @@ def load_demo_checkpoint(
     rest = {key: value for key, value in state.items() if not key.startswith("BACKBONE.")}
     if not tower:
         raise ModelError("not a DeMo checkpoint: no key starts with 'BACKBONE.base.'")
-    _check_counts(tower, rest, num_classes, num_cameras, drop_heads, drop_cameras)
     config = _vit(tower, values, num_cameras)
     backbone = ViT(config, size)
-    if drop_cameras:
-        tower = {key: value for key, value in tower.items() if key not in ("cv_embed", "sie_embed")}
     load_pretrained(backbone, tower, source_grid=config.grid(size))
     names = [item.name for item in fields(ReIDOptions)]
     given = {name: values[f"model.{name}"] for name in names if f"model.{name}" in values}
     model = ReIDModel(
         backbone, DEFAULT_MODALITIES, num_classes, ReIDOptions(**given), merged_tokens=_merged_tokens(rest)
     )
-    _load_rest(model, rest, drop_heads)
+    _load_rest(model, rest)
     return model.eval()
 
 
@@ -99,28 +91,6 @@ def _vit(tower: Mapping[str, Tensor], values: Mapping[str, Any], num_cameras: in
         camera_scale=values["model.camera_scale"],
         cameras=num_cameras if values["model.camera_embedding"] else 0,
     )
-
-
-def _check_counts(
-    tower: Mapping[str, Tensor],
-    rest: Mapping[str, Tensor],
-    num_classes: int,
-    num_cameras: int,
-    drop_heads: bool,
-    drop_cameras: bool,
-) -> None:
-    classes = {len(v) for k, v in rest.items() if k.startswith("classifier")}
-    if classes - {num_classes} and not drop_heads:
-        raise ModelError(
-            f"the checkpoint's classifiers have {sorted(classes)} classes, not {num_classes}; "
-            f"give that number, or drop_heads=True to start with new heads"
-        )
-    for key in ("cv_embed", "sie_embed"):
-        if key in tower and len(tower[key]) != num_cameras and not drop_cameras:
-            raise ModelError(
-                f"the checkpoint's '{key}' has {len(tower[key])} cameras, not {num_cameras}; "
-                f"give that number, or drop_cameras=True to start with new camera vectors"
-            )
 
 
 def _merged_tokens(rest: Mapping[str, Tensor]) -> int | None:
@@ -229,12 +199,9 @@ def _stack_experts(name: str, parts: Mapping[tuple[int, int], Tensor], H: int, S
     return stacked.flatten() if "norm" in name else stacked
 
 
-def _load_rest(model: ReIDModel, rest: Mapping[str, Tensor], drop_heads: bool) -> None:
+def _load_rest(model: ReIDModel, rest: Mapping[str, Tensor]) -> None:
     converted, strangers = convert_demo_state(rest)
     own = {k: v for k, v in model.state_dict().items() if not k.startswith("backbone.")}
-    if drop_heads:
-        converted = {k: v for k, v in converted.items() if not k.startswith("heads.")}
-        own = {k: v for k, v in own.items() if not k.startswith("heads.")}
     faults = [f"no place for '{key}'" for key in strangers]
     faults += [f"missing '{key}'" for key in missing_parts(rest)]
     faults += mismatches(own, converted)
