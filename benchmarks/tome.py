@@ -147,12 +147,14 @@ class MergingViT(ViT):
         """Encode images as `ViT` does, with merging in every block."""
         return super().forward(images, cameras, self.tome.between)
 
-    def _output(self, x: Tensor, grid: tuple[int, int], state: TokenState | None = None) -> ViTOutput:
-        out = super()._output(x, grid, state)
+    def _output(self, x: Tensor, state: TokenState | None = None) -> ViTOutput:
+        out = super()._output(x, state)
         if self.weighted and self.tome.size is not None:
+            assert state is not None  # `forward` gives a hook
+            assert state.grid is not None
             # The mean of the tokens is then the mean of all patches.
             n = out.patches.shape[1]
-            out.patches = out.patches * (self.tome.size * (n / math.prod(grid)))
+            out.patches = out.patches * (self.tome.size * (n / math.prod(state.grid)))
             if not self.config.class_token:
                 out.global_ = out.patches.mean(dim=1)
         return out

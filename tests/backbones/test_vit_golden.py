@@ -127,7 +127,6 @@ def test_vit_tiny_of_timm(vit_tiny: Path, size: tuple[int, int]) -> None:
     assert report.resampled == (None if grid == (14, 14) else ((14, 14), grid))
     torch.manual_seed(0)
     out = vit(torch.randn(2, 3, *size) * 0.5)
-    assert out.grid == grid
     assert out.patches.shape == (2, grid[0] * grid[1], 192)
     assert torch.isfinite(out.patches).all()
 

@@ -46,7 +46,7 @@ def test_identity_changes_nothing(style: str) -> None:
     assert blocks == [0, 1, 2]
     assert_close(hooked.patches, plain.patches, atol=1e-5, rtol=0)
     assert_close(hooked.global_, plain.global_, atol=1e-5, rtol=0)
-    assert hooked.index is None
+    assert hooked.state.index is None
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -58,8 +58,7 @@ def test_keeping_all_in_another_order_changes_nothing_but_the_order(style: str, 
     expected = plain.patches.gather(1, order[..., None].expand(-1, -1, plain.patches.shape[2]))
     assert_close(out.patches, expected, atol=1e-5, rtol=0)
     assert_close(out.global_, plain.global_, atol=1e-5, rtol=0)
-    assert_close(out.registers, plain.registers, atol=1e-5, rtol=0)
-    assert torch.equal(out.index, order)
+    assert torch.equal(out.state.index, order)
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -70,8 +69,8 @@ def test_merging_by_a_permutation_matrix_is_keeping(style: str) -> None:
     kept = vit(images, hook=at(1, lambda s: keep_tokens(s, order)))
     merged = vit(images, hook=at(1, lambda s: merge_tokens(s, order, weights, torch.ones(2, 5))))
     assert_close(merged.patches, kept.patches, atol=1e-5, rtol=1e-5)
-    assert_close(merged.positions, kept.positions)
-    assert torch.equal(merged.index, order)
+    assert_close(merged.state.positions, kept.state.positions)
+    assert torch.equal(merged.state.index, order)
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -84,11 +83,10 @@ def test_keeping_twice_follows_the_patches(style: str) -> None:
         return keep_tokens(state, {1: first, 2: second}[i]) if i else state
 
     out = vit(images, hook=change)
-    assert torch.equal(out.index, first.gather(1, second))
+    assert torch.equal(out.state.index, first.gather(1, second))
     assert out.patches.shape[1] == 3
-    assert out.grid == GRID
-    expected = patch_coordinates(GRID)[0][out.index]
-    assert_close(out.positions, expected)
+    assert out.state.grid == GRID
+    assert_close(out.state.positions, patch_coordinates(GRID)[0][out.state.index])
 
 
 def test_rotary_follows_kept_merged_and_leftover_tokens() -> None:
@@ -122,7 +120,7 @@ def test_rotary_follows_kept_merged_and_leftover_tokens() -> None:
     x = x + reference.linear(y, state, "attn.proj") * state["scale1"]
     x = x + block.mlp(block.norm2(x)) * state["scale2"]
     assert_close(out.patches[0], vit.final_norm(x)[2:], atol=1e-4, rtol=1e-4)
-    assert out.index.tolist() == [[7, 2, 11, -1]]
+    assert out.state.index.tolist() == [[7, 2, 11, -1]]
 
 
 def test_mean_coordinates_carry_no_gradient_into_the_weights() -> None:

@@ -12,10 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 from slimreid.backbones.layers import Block, Rotary, patch_coordinates, resample_positions, rotary_table
 from slimreid.backbones.tokens import BlockHook, TokenState, check_change
-from slimreid.config.backbones import SIZES, ViTConfig, vit_config
+from slimreid.config.backbones import ViTConfig
 from slimreid.errors import ModelError, SlimReIDWarning
-
-__all__ = ["SIZES", "BlockHook", "TokenState", "ViT", "ViTConfig", "ViTOutput", "vit_config"]
 
 
 @dataclass
@@ -23,17 +21,9 @@ class ViTOutput:
     """What the ViT makes of R images; C is `config.out_width`."""
 
     patches: Tensor
-    """(R, n, C): the patch tokens; n = grid[0]·grid[1] unless the caller changed the tokens."""
+    """(R, n, C): the patch tokens; all those of the images unless the caller changed the tokens."""
     global_: Tensor
     """(R, C): the class token, or the mean of the patches without one."""
-    registers: Tensor
-    """(R, registers, C): the register tokens, possibly none."""
-    grid: tuple[int, int]
-    """Patches (down, across) of the images."""
-    positions: Tensor | None = None
-    """(R or 1, n, 2): centre (y, x) in [−1, 1] of each patch token, when the caller could change them."""
-    index: Tensor | None = None
-    """(R, n): the patch that each token is, −1 for leftovers; None = all patches in order."""
     state: TokenState | None = None
     """The tokens before final norm and projection with their history, when the caller could change them."""
 
@@ -104,7 +94,7 @@ class ViT(nn.Module):
         if hook is None and not attention_blocks and self.config.positions != "rotary":
             for block in self.blocks:
                 x, _ = self._run(block, x)
-            return self._output(x, grid)
+            return self._output(x)
         return self._walk(x, grid, hook, attention_blocks)
 
     def _walk(
@@ -122,21 +112,12 @@ class ViT(nn.Module):
                 rotary = self._rotary(places)
             x, attention = self._run(block, state.x, rotary, state.key_bias, i in attention_blocks)
             state = replace(state, x=x, attention=attention)
-        return self._output(state.x, grid, state)
+        return self._output(state.x, state)
 
-    def _output(self, x: Tensor, grid: tuple[int, int], state: TokenState | None = None) -> ViTOutput:
+    def _output(self, x: Tensor, state: TokenState | None = None) -> ViTOutput:
         x = self.projection(self.final_norm(x))
-        prefix = self.config.prefix
-        patches = x[:, prefix:]
-        return ViTOutput(
-            patches=patches,
-            global_=x[:, 0] if self.config.class_token else patches.mean(dim=1),
-            registers=x[:, prefix - self.config.registers : prefix],
-            grid=grid,
-            positions=None if state is None else state.positions,
-            index=None if state is None else state.index,
-            state=state,
-        )
+        patches = x[:, self.config.prefix :]
+        return ViTOutput(patches, x[:, 0] if self.config.class_token else patches.mean(dim=1), state)
 
     def _embed(self, images: Tensor, cameras: Tensor | None) -> tuple[Tensor, tuple[int, int]]:
         """Images to tokens (R, prefix + N, width) with positions and cameras, and the grid they come from."""
