@@ -14,7 +14,7 @@ import simplejpeg
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
-from slimreid.data.images.decode import Pixels
+from slimreid.arrays import Pixels
 from slimreid.data.images.resize import resize
 
 Rng = np.random.Generator

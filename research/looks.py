@@ -16,7 +16,7 @@ import look_filters as filters
 import numpy as np
 from look_filters import Rng
 
-from slimreid.data.images.decode import Pixels
+from slimreid.arrays import Pixels
 from slimreid.modalities import MODALITIES, TIR, describe
 
 CLEAN = "clean"

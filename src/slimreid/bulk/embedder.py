@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from slimreid.arrays import Floats
 from slimreid.bulk.images import is_url, read_pixels
 from slimreid.data.images.resize import resize
 from slimreid.data.manifest import images_from_json
-from slimreid.data.sample_reader import Floats, check_aligned, join_samples, normalise
+from slimreid.data.sample_reader import check_aligned, join_samples, normalise
 from slimreid.errors import DataError, SlimReIDWarning
 from slimreid.inference.embedding_sets.tables import Embedded, Status, join_columns
 from slimreid.inference.load import load

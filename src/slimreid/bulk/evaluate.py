@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from slimreid.arrays import Bools, Floats, Ints
 from slimreid.data.manifest import Protocol, Split
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.labels import Labels
@@ -27,7 +27,6 @@ from slimreid.inference.embedding_sets.tables import ROWS_FOLDER, feature_matrix
 from slimreid.inference.similarity import Prepared, Similarity, presence
 from slimreid.progress import progress
 
-Ints = NDArray[np.int64]
 BLOCK_ROWS = 8192
 MEMORY_MEGABYTES = 1024.0
 _LABELS = ("id", "identity", "camera", "scene", "images")
@@ -218,7 +217,7 @@ def _digests(texts: pa.Array) -> Ints:
 
 def _features(
     files: Sequence[Path], split: Split, similarity: Similarity, rows: int
-) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
+) -> Iterator[tuple[Floats, Bools]]:
     """Features (n, D) and presence (n, M) of the rows of a split, in the order of the files."""
     for batch in read_blocks(files, ["split", "status", "modalities", "feature"], rows):
         good = batch.filter(pc.and_(pc.equal(batch["split"], split), pc.equal(batch["status"], "ok")))

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import fsspec  # type: ignore[import-untyped]
 
-from slimreid.data.images.decode import MAX_BYTES, Pixels, crop_box, decode_bytes, read_content
+from slimreid.arrays import Pixels
+from slimreid.data.images.decode import MAX_BYTES, crop_box, decode_bytes, read_content
 from slimreid.data.images.hashing import hash_of
 from slimreid.data.manifest import ImageRef, Window
 from slimreid.errors import DataError

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
-from numpy.typing import NDArray
 
+from slimreid.arrays import Ints
 from slimreid.errors import DataError
 from slimreid.files import write_text
 from slimreid.inference.embedding_sets.tables import parquet_files, read_blocks, write_table
@@ -100,7 +100,7 @@ def check_complete(files: Sequence[Path], expected: int) -> Counter[str]:
     return statuses
 
 
-def _ids(files: Sequence[Path]) -> NDArray[np.int64]:
+def _ids(files: Sequence[Path]) -> Ints:
     parts = [batch.column(0).to_numpy() for batch in read_blocks(files, ["id"], 65536)]
     return np.concatenate([np.zeros(0, np.int64), *parts])
 

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode
 
 import numpy as np
-from numpy.typing import NDArray
 
+from slimreid.arrays import Floats
 from slimreid.client.results import (
     Changed,
     EnrolledSample,
@@ -72,7 +72,7 @@ class Client:
         """State of the service: rows, model, calibration, limits, load."""
         return dict(self._transport.get("/v1/status"))
 
-    def embed(self, samples: Sequence[Sample], *, query_camera: str = "") -> NDArray[np.float32]:
+    def embed(self, samples: Sequence[Sample], *, query_camera: str = "") -> Floats:
         """Features (B, D) of samples, L2-normalised; `query_camera` took them."""
         fields = _fields({"query_camera": query_camera or None})
         found = self._transport.send_form("/v1/embed", [*_parts(samples), *fields])

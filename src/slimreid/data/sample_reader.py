@@ -9,19 +9,15 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from slimreid.arrays import Bools, Floats, Ints, Pixels
 from slimreid.config import Config, DataConfig, TransformConfig
 from slimreid.data.images.cache import DiskCache, ImageCache, RamCache, cache_key
-from slimreid.data.images.decode import Pixels, read_images
+from slimreid.data.images.decode import read_images
 from slimreid.data.images.resize import resize
 from slimreid.data.manifest import SPLITS, LabelEncoder, Manifest, Sample, Split
 from slimreid.data.workers import work_ahead
 from slimreid.errors import ConfigError, DataError
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 Resize = Callable[[Pixels, tuple[int, int], str], Pixels]
 """(H, W, 3) uint8, size and mode to (3, *size) uint8."""

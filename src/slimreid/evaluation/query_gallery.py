@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from slimreid.arrays import Ints
 from slimreid.data.manifest import Manifest, Protocol, Sample, Split
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.labels import Labels
@@ -22,7 +23,7 @@ SPLITS_OF: dict[Part, tuple[Split, ...]] = {"val": ("val",), "test": ("query", "
 class Side:
     """The queries or the gallery of an evaluation, n samples."""
 
-    rows: NDArray[np.int64]
+    rows: Ints
     """(n,): where they stand in `manifest.samples`."""
     identities: NDArray[np.str_]
     cameras: NDArray[np.str_]
@@ -57,7 +58,7 @@ class Side:
         return cls(rows, identities, cameras, tuple(images))
 
 
-def select_part(data: ModelData, part: Part) -> tuple[ModelData, NDArray[np.int64]]:
+def select_part(data: ModelData, part: Part) -> tuple[ModelData, Ints]:
     """The rows of a part, and where they stand in the whole manifest; raises `DataError` if it is absent."""
     manifest = data.manifest
     absent = [split for split in SPLITS_OF[part] if not manifest.select(split)]
@@ -71,16 +72,14 @@ def select_part(data: ModelData, part: Part) -> tuple[ModelData, NDArray[np.int6
     return replace(data, manifest=chosen), rows
 
 
-def side_rows(
-    samples: Sequence[Sample], part: Part, among: Iterable[int] | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def side_rows(samples: Sequence[Sample], part: Part, among: Iterable[int] | None = None) -> tuple[Ints, Ints]:
     """Where the queries and the gallery of a part stand in `samples`; `among`: no other rows than these."""
     rows = list(range(len(samples)) if among is None else among)
     sides = [[i for i in rows if samples[i].split == split] for split in SPLITS_OF[part]]
     return np.array(sides[0], np.int64), np.array(sides[-1], np.int64)
 
 
-def side_of(manifest: Manifest, rows: NDArray[np.int64]) -> Side:
+def side_of(manifest: Manifest, rows: Ints) -> Side:
     """The samples of a manifest at `rows` (n,) as a side of an evaluation."""
     samples = [manifest.samples[row] for row in rows.tolist()]
     identities = np.array([s.identity for s in samples], dtype=np.str_)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from slimreid.arrays import Doubles, Floats, Ints
 from slimreid.errors import SlimReIDWarning
 from slimreid.exporting.graphs import KEPT, SubsetModel
 from slimreid.exporting.samples import CheckSamples, noise_samples
@@ -21,7 +22,7 @@ from slimreid.modalities import all_subsets
 from slimreid.progress import progress
 
 Arrays = dict[str, NDArray[Any]]
-Runner = Callable[[Mapping[str, NDArray[np.float32]], NDArray[np.int64]], Arrays]
+Runner = Callable[[Mapping[str, Floats], Ints], Arrays]
 """Images by modality and cameras -> outputs by name, as those of a graph."""
 
 BATCHES = (1, 2, 3, 33)
@@ -61,7 +62,7 @@ def torch_runner(loaded: TrainedModel) -> Runner:
     wrapper = SubsetModel(loaded.model.eval())
     device = next(loaded.model.parameters()).device
 
-    def run(images: Mapping[str, NDArray[np.float32]], cameras: NDArray[np.int64]) -> Arrays:
+    def run(images: Mapping[str, Floats], cameras: Ints) -> Arrays:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore", SlimReIDWarning)  # cameras may be unknown: both get the mean one
             found = wrapper(
@@ -132,9 +133,7 @@ def _agreement(
     )
 
 
-def _tied(
-    original: Runner, found: Arrays, images: Mapping[str, NDArray[np.float32]], cameras: NDArray[np.int64]
-) -> float:
+def _tied(original: Runner, found: Arrays, images: Mapping[str, Floats], cameras: Ints) -> float:
     """Cosine of the exported model's features of one sample to the original's, near ties broken alike.
 
     Where two patches score alike, rounding decides which is kept, and the feature jumps: in torch too, from
@@ -155,15 +154,15 @@ def _joined(parts: Sequence[Arrays]) -> Arrays:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _smallest_cosines(first: Arrays, second: Arrays) -> NDArray[np.float64]:
+def _smallest_cosines(first: Arrays, second: Arrays) -> Doubles:
     """The smallest over the kinds of features, for each sample (n,)."""
-    found: NDArray[np.float64] = np.min(
+    found: Doubles = np.min(
         [cosines(first[name], second[name]) for name in first if not name.startswith(KEPT)], axis=0
     )
     return found
 
 
-def cosines(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:
+def cosines(first: NDArray[Any], second: NDArray[Any]) -> Doubles:
     """Cosines (n,) of the rows of two (n, D); −1 where one of them is not a number, or null."""
     a, b = first.astype(np.float64), second.astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -171,7 +170,7 @@ def cosines(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:
     return np.where(np.isfinite(found), found, -1.0)
 
 
-def _same_patches(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:
+def _same_patches(first: NDArray[Any], second: NDArray[Any]) -> Doubles:
     """Share (n, m) of the kept patches (n, m, K) of the first that the second keeps too, in any order."""
-    found: NDArray[np.float64] = (first[..., :, None] == second[..., None, :]).any(-1).mean(-1)
+    found: Doubles = (first[..., :, None] == second[..., None, :]).any(-1).mean(-1)
     return found

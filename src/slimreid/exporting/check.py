@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from slimreid.arrays import Ints
 from slimreid.config.model import BOTH
 from slimreid.data.sample_reader import by_subset
 from slimreid.errors import DataError
@@ -99,7 +99,7 @@ class Check:
         return values
 
 
-def _groups(samples: CheckSamples) -> Iterator[tuple[Subset, NDArray[np.int64]]]:
+def _groups(samples: CheckSamples) -> Iterator[tuple[Subset, Ints]]:
     """Samples that have the same modalities, in chunks."""
     for subset, rows in by_subset(tuple(samples.images), samples.present):
         for start in range(0, len(rows), _CHUNK):

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from slimreid.data.images.decode import Pixels
+from slimreid.arrays import Bools, Floats, Ints, Pixels
 from slimreid.data.manifest import SPLITS, Manifest, Sample
 from slimreid.data.sample_reader import SampleReader, broken_message, normalise, stop_message
 from slimreid.errors import ConfigError, DataError
@@ -27,9 +26,6 @@ MOST_SAMPLES = 4096
 NOISE_SAMPLES = 39
 """Samples of noise, where there is nothing else."""
 
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 logger = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from slimreid.arrays import Bools, Floats
 from slimreid.gallery.errors import GalleryError, OtherModelError
-from slimreid.gallery.store.rows import Floats, ModelInfo
+from slimreid.gallery.store.rows import ModelInfo
 from slimreid.inference.load import shipped_name
 from slimreid.inference.similarity import Prepared, Similarity
 
@@ -87,12 +87,12 @@ def embed_samples(
     return found.astype(np.float32, copy=False)
 
 
-def seen_in(modalities: Sequence[str], present: NDArray[np.bool_]) -> list[tuple[str, ...]]:
+def seen_in(modalities: Sequence[str], present: Bools) -> list[tuple[str, ...]]:
     """Which modalities each sample has, from a mask (n, M); the other way round than `presence` gives it."""
     return [tuple(m for m, there in zip(modalities, row, strict=True) if there) for row in present]
 
 
-def prepare(info: ModelInfo, features: Floats, present: NDArray[np.bool_]) -> Prepared:
+def prepare(info: ModelInfo, features: Floats, present: Bools) -> Prepared:
     """Features ready to be compared with those of a gallery; raises `DataError` where they do not fit."""
     if features.ndim != 2 or features.shape[1] != info.dimension:
         raise GalleryError(f"features are {features.shape}, but those of the gallery (…, {info.dimension})")

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from slimreid.arrays import Floats
 from slimreid.data.images.pixels import as_pixels
 from slimreid.data.manifest import ImageRef
 from slimreid.errors import DataError
 from slimreid.gallery.decisions.pooling import pool_shots
 from slimreid.gallery.decisions.quality import sample_quality
 from slimreid.gallery.embedder import Embedder, embed_samples, prepare, seen_in
-from slimreid.gallery.store.rows import Floats, ModelInfo
+from slimreid.gallery.store.rows import ModelInfo
 from slimreid.inference.embed import as_samples
 from slimreid.inference.similarity import Prepared, presence
 

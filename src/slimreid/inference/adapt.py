@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from slimreid.arrays import Ints
 from slimreid.data.images.hashing import content_hash
 from slimreid.data.manifest import Manifest, Split
 from slimreid.errors import DataError
 from slimreid.extras import explain_missing
 from slimreid.files import file_digest, natural_key, refuse_existing
-from slimreid.inference.adaptation import Adaptation, Ints, shrunk_means
+from slimreid.inference.adaptation import Adaptation, shrunk_means
 from slimreid.inference.exported_card import (
     ADAPTATION_NAME,
     README_NAME,

@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slimreid.arrays import Bools, Doubles, Floats, Ints
+
 logger = logging.getLogger(__name__)
 
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 _MEANS, _COUNTS, _IMAGES = "means.", "counts", "images"
 """Names of the arrays in a file."""
@@ -135,9 +134,7 @@ def shrunk_means(blocks: Floats, holds: Bools, camera: Ints, cameras: int) -> Fl
     return found
 
 
-def _weights(
-    seen: NDArray[np.float64], own: Ints, counts: Ints, means: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _weights(seen: Doubles, own: Ints, counts: Ints, means: Doubles) -> Doubles:
     """How much the mean of each camera counts against that of all (K,), in 0 … 1."""
     there = np.flatnonzero(counts)
     within_freedom = len(seen) - len(there)

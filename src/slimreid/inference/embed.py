@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from PIL import Image
 
+from slimreid.arrays import Floats
 from slimreid.data.images.pixels import ImageLike, as_pixels, is_tensor
 from slimreid.data.manifest import ImageRef
-from slimreid.data.sample_reader import Floats, ImageBatch, check_aligned, join_samples, normalise
+from slimreid.data.sample_reader import ImageBatch, check_aligned, join_samples, normalise
 from slimreid.errors import DataError, ModelError
 from slimreid.modalities import find_modality
 

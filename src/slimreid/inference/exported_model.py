@@ -8,15 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
+from slimreid.arrays import Floats, Ints
 from slimreid.config.model import BOTH
-from slimreid.data.sample_reader import ImageBatch, Ints
+from slimreid.data.sample_reader import ImageBatch
 from slimreid.errors import ConfigError
 from slimreid.inference.adaptation import Adaptation
 from slimreid.inference.exported_card import ExportedCard
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.model_card import ModelCard
 from slimreid.inference.onnx_engine import OnnxEngine
-from slimreid.inference.similarity import Floats, Similarity, check_kind
+from slimreid.inference.similarity import Similarity, check_kind
 
 
 @dataclass(frozen=True, repr=False)

@@ -10,18 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
+from slimreid.arrays import Bools, Floats, Ints, Pixels
 from slimreid.config import Config
 from slimreid.config.backbones import vit_config
 from slimreid.config.model import BOTH
-from slimreid.data.images.decode import Pixels
 from slimreid.data.images.resize import resize
-from slimreid.data.sample_reader import ImageBatch, Ints
+from slimreid.data.sample_reader import ImageBatch
 from slimreid.errors import ConfigError, DataError, ModelError, SlimReIDWarning
-from slimreid.inference.adaptation import Adaptation, Bools, subtract_means, tell_unknown
+from slimreid.inference.adaptation import Adaptation, subtract_means, tell_unknown
 from slimreid.inference.embed import Images, as_samples, make_batch
 from slimreid.inference.model_card import ModelCard
 from slimreid.inference.similarity import (
-    Floats,
     Similarity,
     check_finite,
     check_kind,

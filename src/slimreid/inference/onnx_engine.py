@@ -11,14 +11,12 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from slimreid.arrays import Floats, Ints
 from slimreid.errors import ConfigError, ModelError
 from slimreid.files import file_digest
 from slimreid.inference.exported_card import ADAPTATION_NAME, README_NAME, Subset, read_exported
 from slimreid.inference.model_card import card_path
 from slimreid.threads import usable_threads
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
 
 CAMERA = "camera"
 """Input of a graph that takes cameras."""

@@ -22,8 +22,9 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from slimreid.arrays import Bools, Floats, Ints
 from slimreid.config.model import BOTH
 from slimreid.errors import ConfigError, DataError, ModelError, is_out_of_memory
 from slimreid.modalities import all_subsets
@@ -31,9 +32,6 @@ from slimreid.modalities import all_subsets
 ALL = "all"
 Subset = tuple[str, ...]
 """Modalities that a model is shown, in canonical order."""
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 QUANTILES = (0.5, 0.99)
 """Of the cosines of different identities: what becomes score 0 and score 1."""

@@ -16,11 +16,11 @@ from safetensors.torch import save
 from torch import Tensor
 
 from slimreid import __version__
+from slimreid.arrays import Floats, Ints, Pixels
 from slimreid.config.model import BOTH, ORIGINAL
 from slimreid.data.augment.transforms import fast_resize
 from slimreid.data.batches import ModalBatch
-from slimreid.data.images.decode import Pixels
-from slimreid.data.sample_reader import ImageBatch, Ints
+from slimreid.data.sample_reader import ImageBatch
 from slimreid.devices import Precision, autocast, choose_device, usable_precision
 from slimreid.errors import ConfigError, DataError, ModelError
 from slimreid.files import atomic_write
@@ -39,7 +39,7 @@ from slimreid.inference.model_card import (
     feature_fingerprint,
     read_header,
 )
-from slimreid.inference.similarity import Floats, Similarity, Subset, check_kind
+from slimreid.inference.similarity import Similarity, Subset, check_kind
 from slimreid.modalities import all_subsets
 from slimreid.models.reid_model import ReIDModel, build_model
 

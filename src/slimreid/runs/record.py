@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slimreid.arrays import Doubles
 from slimreid.config.files import known_keys, without_removed
 from slimreid.config.model import BOTH, ORIGINAL
 from slimreid.errors import ConfigError, DataError
@@ -19,7 +20,6 @@ from slimreid.evaluation.reports.writing import dump
 from slimreid.files import write_text
 from slimreid.json_files import Kinds, check_object, json_digest, parse_json
 
-Floats = NDArray[np.float64]
 FORMAT = 1
 _DIGITS = 6
 """Of average precisions in the file: they move the mAP by less than 1e-6."""
@@ -33,7 +33,7 @@ class FeatureFigures:
     minp: float
     cmc: dict[int, float]
     """Rank -> share of queries with a hit up to it."""
-    average_precision: Floats
+    average_precision: Doubles
     """(Q,), NaN for skipped queries."""
 
     def to_dict(self) -> dict[str, Any]:

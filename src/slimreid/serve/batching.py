@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from slimreid.arrays import Floats
 from slimreid.errors import SlimReIDError
-from slimreid.gallery.store.rows import Floats
 from slimreid.serve.errors import BusyError
 
 

@@ -16,13 +16,14 @@ from typing import Any, TypeVar
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 
+from slimreid.arrays import Floats
 from slimreid.config.model import DEFAULT_MODEL
 from slimreid.errors import ConfigError
 from slimreid.gallery.embedder import Embedder, check_model, embed_samples
 from slimreid.gallery.queries import Query, join_query
 from slimreid.gallery.store.contract import Store, row_chunks
 from slimreid.gallery.store.open import open_store
-from slimreid.gallery.store.rows import Floats, ModelInfo
+from slimreid.gallery.store.rows import ModelInfo
 from slimreid.inference.load import load
 from slimreid.serve.access import Access
 from slimreid.serve.batching import Batcher, Shot

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from slimreid.arrays import Floats, Ints
 from slimreid.config import Config
 from slimreid.data.batches import ModalBatch
 from slimreid.data.loader import eval_loader
@@ -24,7 +24,6 @@ from slimreid.modalities import all_subsets
 from slimreid.models.reid_model import ReIDModel
 from slimreid.training.learner import Learner
 
-Floats = NDArray[np.float32]
 MOST_IMAGES = 12_288
 """Images that are embedded at most for the statistics, over all subsets."""
 
@@ -83,7 +82,7 @@ def training_statistics(
     subsets = all_subsets(model.modalities)
     kinds = feature_kinds(model)
     features: list[dict[str, list[Floats]]] = [defaultdict(list) for _ in subsets]
-    identities: list[list[NDArray[np.int64]]] = [[] for _ in subsets]
+    identities: list[list[Ints]] = [[] for _ in subsets]
     for whole in batches:
         images, who_is = whole.to_images(), whole.identity.cpu().numpy()
         for number, subset in enumerate(subsets):

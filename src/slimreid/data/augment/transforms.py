@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from slimreid.arrays import Pixels
 from slimreid.config import TransformConfig
 from slimreid.data.augment.degrade import (
     BRIGHTNESS,
@@ -26,7 +27,6 @@ from slimreid.data.augment.degrade import (
     reframe,
     resized,
 )
-from slimreid.data.images.decode import Pixels
 from slimreid.data.sample_reader import normalise
 from slimreid.modalities import describe
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from slimreid.data.images.decode import Pixels
+from slimreid.arrays import Pixels
 from slimreid.data.manifest import ImageRef
 
 

@@ -27,11 +27,11 @@ import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from slimreid.arrays import Floats, Pixels
 from slimreid.data.manifest import Box, ImageRef, Window
 from slimreid.errors import DataError, SlimReIDWarning
 from slimreid.files import open_regular
 
-Pixels = NDArray[np.uint8]
 ROBUST_PERCENTILES = (1.0, 99.0)
 _STRIPE = 1 << 20  # pixels mapped at once, so that large images need little memory beyond their own
 
@@ -240,7 +240,7 @@ def image_pixels(image: Image.Image, window: Window | None = None) -> Pixels:
     return np.repeat(apply_window(values, window)[..., None], 3, axis=-1)
 
 
-def apply_window(values: NDArray[np.float32], window: Window | None) -> Pixels:
+def apply_window(values: Floats, window: Window | None) -> Pixels:
     """Map (H, W) values to 8 bits: `window` = (low, high) to (0, 255), or robust percentiles if None.
 
     Raises `ValueError` for an image without finite values, or whose range is beyond 32-bit numbers.

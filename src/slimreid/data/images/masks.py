@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
+from slimreid.arrays import Doubles
 from slimreid.data.images.decode import read_image
 from slimreid.data.manifest import Manifest, Sample
 
@@ -32,18 +32,18 @@ def read_mask(manifest: Manifest, sample: Sample) -> Image.Image | None:
     return Image.fromarray(read_image(path)[..., 0])
 
 
-def object_shares(mask: Image.Image, grid: tuple[int, int]) -> NDArray[np.float64]:
+def object_shares(mask: Image.Image, grid: tuple[int, int]) -> Doubles:
     """Share of each patch that shows the object, (N,) in [0, 1], for a grid (down, across) over the image."""
     shown = np.asarray(mask) >= 128
-    shares: NDArray[np.float64] = _cells(grid[0], shown.shape[0]) @ shown @ _cells(grid[1], shown.shape[1]).T
+    shares: Doubles = _cells(grid[0], shown.shape[0]) @ shown @ _cells(grid[1], shown.shape[1]).T
     return shares.ravel()
 
 
-def _cells(count: int, length: int) -> NDArray[np.float64]:
+def _cells(count: int, length: int) -> Doubles:
     """(count, length): share of each of `count` equal cells that each of `length` pixels makes up."""
     width = length / count
     start = np.arange(count)[:, None] * width
     pixel = np.arange(length)[None]
     overlap = np.minimum(pixel + 1, start + width) - np.maximum(pixel, start)
-    shares: NDArray[np.float64] = np.clip(overlap, 0.0, None) / width
+    shares: Doubles = np.clip(overlap, 0.0, None) / width
     return shares

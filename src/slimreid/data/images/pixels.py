@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from slimreid.data.images.decode import Pixels, apply_window, image_pixels, read_image
+from slimreid.arrays import Pixels
+from slimreid.data.images.decode import apply_window, image_pixels, read_image
 from slimreid.data.manifest import ImageRef, Window
 from slimreid.errors import DataError
 

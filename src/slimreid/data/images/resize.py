@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from slimreid.data.images.decode import Pixels
+from slimreid.arrays import Pixels
 
 Array: TypeAlias = npt.NDArray[Any]
 

@@ -11,13 +11,11 @@ import hashlib
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from slimreid.data.simulate.scene import Float, Scene, blur, grid, read_scene, region_means, sigmoid
+from slimreid.arrays import Floats, Pixels
+from slimreid.data.simulate.scene import Scene, blur, grid, read_scene, region_means, sigmoid
 from slimreid.errors import DataError
 from slimreid.modalities import NIR, TIR
-
-Image = NDArray[np.uint8]
 
 # Three fixed "material tables": smooth functions of colour, sums of waves (rows: lightness and two
 # chroma frequencies, phase). Their only purpose is that a material's infrared value is repeatable
@@ -62,7 +60,7 @@ class Camera:
     """Temperatures shown as black and white."""
 
 
-def sample_seed(seed: int, camera: str, rgb: Image) -> int:
+def sample_seed(seed: int, camera: str, rgb: Pixels) -> int:
     """Seed of one sample from the run's seed, the camera and the pixels; no name, path or identity."""
     digest = hashlib.blake2b(digest_size=8, person=b"slimreid-sample")
     for part in (str(seed), camera, "x".join(map(str, rgb.shape))):
@@ -94,7 +92,7 @@ def read_camera(name: str) -> Camera:
     )
 
 
-def simulate_modalities(rgb: Image, camera: str, seed: int) -> dict[str, Image]:
+def simulate_modalities(rgb: Pixels, camera: str, seed: int) -> dict[str, Pixels]:
     """Simulated `nir` and `tir`, (H, W) uint8 each, of an (H, W, 3) uint8 picture of one person.
 
     The same arguments give the same bytes. `seed` should come from `sample_seed`. Raises `DataError`
@@ -111,7 +109,7 @@ def simulate_modalities(rgb: Image, camera: str, seed: int) -> dict[str, Image]:
     }
 
 
-def _near_infrared(scene: Scene, sensor: Camera, random: np.random.Generator) -> Image:
+def _near_infrared(scene: Scene, sensor: Camera, random: np.random.Generator) -> Pixels:
     """Reflectance of materials × light × shading, seen through the camera: (H, W) uint8."""
     H, W = scene.luma.shape
     R = len(scene.colour)
@@ -136,7 +134,7 @@ def _near_infrared(scene: Scene, sensor: Camera, random: np.random.Generator) ->
     return _quantise(np.maximum(signal, 0.0) ** sensor.gamma)
 
 
-def _thermal(scene: Scene, sensor: Camera, random: np.random.Generator) -> Image:
+def _thermal(scene: Scene, sensor: Camera, random: np.random.Generator) -> Pixels:
     """Temperatures of body and surroundings through the camera's fixed window: (H, W) uint8."""
     H, W = scene.luma.shape
     ambient = sensor.ambient + float(random.normal(0.0, 1.0))
@@ -152,7 +150,7 @@ def _thermal(scene: Scene, sensor: Camera, random: np.random.Generator) -> Image
     return _quantise((heat - low) / (high - low))
 
 
-def _body_heat(scene: Scene, ambient: float, random: np.random.Generator) -> Float:
+def _body_heat(scene: Scene, ambient: float, random: np.random.Generator) -> Floats:
     """Surface temperature if every pixel were the person: skin shows the body's heat, clothes hide it."""
     H, W = scene.luma.shape
     skin_heat = np.interp(scene.height, _SKIN_AT, _SKIN_HEAT).astype(np.float32)
@@ -165,11 +163,11 @@ def _body_heat(scene: Scene, ambient: float, random: np.random.Generator) -> Flo
     hair = head * sigmoid((0.30 - scene.luma) / 0.05)
     bare = np.maximum(scene.skin, 0.85 * head) * (1.0 - 0.45 * hair)
     cover = np.clip(cover, 0.15, 0.90) * (1.0 - bare)
-    heat: Float = skin_heat - cover * (skin_heat - ambient)
+    heat: Floats = skin_heat - cover * (skin_heat - ambient)
     return heat
 
 
-def _background_heat(scene: Scene, sensor: Camera, ambient: float, random: np.random.Generator) -> Float:
+def _background_heat(scene: Scene, sensor: Camera, ambient: float, random: np.random.Generator) -> Floats:
     """Surface temperature if nobody were there: ground, sun, materials, plants and sky."""
     H, W = scene.luma.shape
     y, x = grid(H, W)
@@ -188,14 +186,14 @@ def _background_heat(scene: Scene, sensor: Camera, ambient: float, random: np.ra
     return _mix(heat, ambient - 12.0, scene.sky)
 
 
-def material_table(waves: Float, colour: Float) -> Float:
+def material_table(waves: Floats, colour: Floats) -> Floats:
     """Fixed smooth function of colour, (R, 3) to (R,) in 0 … 1: a mean of sine waves."""
     phase = np.einsum("rc,wc->rw", colour, waves[:, :3]) + waves[:, 3]
-    value: Float = 0.5 + 0.5 * np.clip(np.sin(phase).mean(axis=1) * 1.5, -1.0, 1.0)
+    value: Floats = 0.5 + 0.5 * np.clip(np.sin(phase).mean(axis=1) * 1.5, -1.0, 1.0)
     return value
 
 
-def _smooth_field(random: np.random.Generator, H: int, W: int, cells: int) -> Float:
+def _smooth_field(random: np.random.Generator, H: int, W: int, cells: int) -> Floats:
     """Random (H, W) map without structure finer than 1/`cells` of a side, unit variance everywhere."""
     y, x = grid(H, W)
     knots = np.arange(-1, cells + 2, dtype=np.float32)
@@ -204,22 +202,22 @@ def _smooth_field(random: np.random.Generator, H: int, W: int, cells: int) -> Fl
     columns = np.exp(-((x.T * cells - knots) ** 2))  # (W, knots)
     rows /= np.sqrt((rows**2).sum(axis=1, keepdims=True))
     columns /= np.sqrt((columns**2).sum(axis=1, keepdims=True))
-    field: Float = np.einsum("hk,wk->hw", np.einsum("hj,jk->hk", rows, values), columns)
+    field: Floats = np.einsum("hk,wk->hw", np.einsum("hj,jk->hk", rows, values), columns)
     return field
 
 
-def _vignette(sensor: Camera, H: int, W: int) -> Float:
+def _vignette(sensor: Camera, H: int, W: int) -> Floats:
     """Fall-off of the light from the camera's optical centre: (H, W)."""
     y, x = grid(H, W)
     distance = (y - sensor.centre[0]) ** 2 + (x - sensor.centre[1]) ** 2
     return (1.0 / (1.0 + sensor.vignette * 4.0 * distance)).astype(np.float32)
 
 
-def _mix(base: Float, other: Float | float, share: Float) -> Float:
-    mixed: Float = base + (other - base) * share
+def _mix(base: Floats, other: Floats | float, share: Floats) -> Floats:
+    mixed: Floats = base + (other - base) * share
     return mixed
 
 
-def _quantise(signal: Float) -> Image:
-    levels: Image = np.clip(np.rint(signal * 255.0), 0, 255).astype(np.uint8)
+def _quantise(signal: Floats) -> Pixels:
+    levels: Pixels = np.clip(np.rint(signal * 255.0), 0, 255).astype(np.uint8)
     return levels

@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import ndimage
 
-Float = NDArray[np.float32]
+from slimreid.arrays import Floats, Pixels
 
 REGION_GRID = (6, 3)
 """Rows × columns of the grid from which the colour regions grow."""
@@ -43,50 +42,50 @@ class Scene:
     | `unit`       | –         | pixels per 1/64 of the shorter side: the scale of filters  |
     """
 
-    luma: Float
-    shares: Float
-    colour: Float
-    skin: Float
-    vegetation: Float
-    sky: Float
-    body: Float
-    height: Float
+    luma: Floats
+    shares: Floats
+    colour: Floats
+    skin: Floats
+    vegetation: Floats
+    sky: Floats
+    body: Floats
+    height: Floats
     unit: float
 
-    def paint(self, values: Float) -> Float:
+    def paint(self, values: Floats) -> Floats:
         """(H, W) map of one value per region, (R,), blended where regions meet."""
         # einsum, here and below, because it sums in one fixed order; a matrix product may follow the
         # number of threads, and the bytes must not.
-        painted: Float = np.einsum("r,rhw->hw", values.astype(np.float32), self.shares)
+        painted: Floats = np.einsum("r,rhw->hw", values.astype(np.float32), self.shares)
         return painted
 
 
-def sigmoid(x: Float) -> Float:
+def sigmoid(x: Floats) -> Floats:
     """1 / (1 + exp(−x)) without overflow."""
-    value: Float = 0.5 * (1.0 + np.tanh(0.5 * x))
+    value: Floats = 0.5 * (1.0 + np.tanh(0.5 * x))
     return value
 
 
-def blur(image: Float, sigma: float) -> Float:
+def blur(image: Floats, sigma: float) -> Floats:
     """Gaussian blur of (H, W) or, per channel, of (H, W, D)."""
     sigmas = (sigma, sigma, 0.0)[: image.ndim]
-    blurred: Float = ndimage.gaussian_filter(image, sigmas, mode="nearest", truncate=3.0)
+    blurred: Floats = ndimage.gaussian_filter(image, sigmas, mode="nearest", truncate=3.0)
     return blurred
 
 
-def grid(H: int, W: int) -> tuple[Float, Float]:
+def grid(H: int, W: int) -> tuple[Floats, Floats]:
     """Coordinates of the pixel centres from 0 to 1: y as (H, 1), x as (1, W)."""
-    y: Float = (np.arange(H, dtype=np.float32) + np.float32(0.5)) / np.float32(H)
-    x: Float = (np.arange(W, dtype=np.float32) + np.float32(0.5)) / np.float32(W)
+    y: Floats = (np.arange(H, dtype=np.float32) + np.float32(0.5)) / np.float32(H)
+    x: Floats = (np.arange(W, dtype=np.float32) + np.float32(0.5)) / np.float32(W)
     return y[:, None], x[None, :]
 
 
-def _brightness(rgb: Float) -> Float:
-    luma: Float = 0.299 * rgb[..., 0] + 0.587 * rgb[..., 1] + 0.114 * rgb[..., 2]
+def _brightness(rgb: Floats) -> Floats:
+    luma: Floats = 0.299 * rgb[..., 0] + 0.587 * rgb[..., 1] + 0.114 * rgb[..., 2]
     return luma
 
 
-def opponent(rgb: Float) -> Float:
+def opponent(rgb: Floats) -> Floats:
     """(..., 3) colours in 0 … 1 as lightness and two chroma axes that hardly change with exposure.
 
     Chroma is compressed to ±½, or one vivid cloth would fall apart into many colours.
@@ -98,7 +97,7 @@ def opponent(rgb: Float) -> Float:
     return np.stack([lightness, 0.5 * np.tanh(red), 0.5 * np.tanh(yellow)], axis=-1)
 
 
-def _regions(colour: Float) -> tuple[Float, Float]:
+def _regions(colour: Floats) -> tuple[Floats, Floats]:
     """Soft clustering by colour and place: shares (R, H, W) and mean colours (R, 3).
 
     The centres are found by k-means on a thinned picture, started on a fixed grid.
@@ -123,31 +122,31 @@ def _regions(colour: Float) -> tuple[Float, Float]:
     return shares, centres[:, :3] / REGION_SCALE[:3]
 
 
-def _assign(points: Float, centres: Float, sharpness: float) -> Float:
+def _assign(points: Floats, centres: Floats, sharpness: float) -> Floats:
     """Softmax over regions of the negative squared distance: (D, P), (R, D) to (R, P)."""
     nearness = np.einsum("rd,dp->rp", 2.0 * centres, points) - (centres**2).sum(axis=1)[:, None]
     weights = np.exp(sharpness * (nearness - nearness.max(axis=0)))
-    shares: Float = weights / weights.sum(axis=0)
+    shares: Floats = weights / weights.sum(axis=0)
     return shares
 
 
-def region_means(shares: Float, image: Float) -> Float:
+def region_means(shares: Floats, image: Floats) -> Floats:
     """Mean of an (H, W) map over each of the regions (R, H, W): (R,)."""
-    means: Float = np.einsum("rhw,hw->r", shares, image) / (shares.sum(axis=(1, 2)) + 1e-6)
+    means: Floats = np.einsum("rhw,hw->r", shares, image) / (shares.sum(axis=(1, 2)) + 1e-6)
     return means
 
 
-def _skin(rgb: Float) -> Float:
+def _skin(rgb: Floats) -> Floats:
     """Likeness to skin in the red-difference and blue-difference plane; dark pixels never are."""
     luma = _brightness(rgb)
     cb = 0.564 * (rgb[..., 2] - luma)
     cr = 0.713 * (rgb[..., 0] - luma)
     distance = ((cb + 0.075) / 0.045) ** 2 + ((cr - 0.090) / 0.040) ** 2
-    likeness: Float = np.exp(-0.5 * distance) * sigmoid((luma - 0.25) / 0.06)
+    likeness: Floats = np.exp(-0.5 * distance) * sigmoid((luma - 0.25) / 0.06)
     return likeness
 
 
-def _body(colour: Float, shares: Float) -> Float:
+def _body(colour: Floats, shares: Floats) -> Floats:
     """Soft mask of the person in the middle, from place, from region and from unlikeness to the sides."""
     H, W, _ = colour.shape
     y, x = grid(H, W)
@@ -170,18 +169,18 @@ def _body(colour: Float, shares: Float) -> Float:
     return sigmoid(np.clip(place, -4.0, 3.0) + 3.0 * region + 3.5 * (unlike - 0.45))
 
 
-def _height(body: Float) -> Float:
+def _height(body: Floats) -> Floats:
     """Position along the person, 0 … 1 between the 1 % and 99 % quantiles of the mask's rows."""
     H, W = body.shape
     rows = np.cumsum(body.sum(axis=1, dtype=np.float64))
     edges = (np.arange(H) + 1.0) / H
     top, bottom = np.interp([0.01 * rows[-1], 0.99 * rows[-1]], rows, edges)
     y, _ = grid(H, W)
-    along: Float = ((y - top) / max(bottom - top, 0.25)).astype(np.float32)
+    along: Floats = ((y - top) / max(bottom - top, 0.25)).astype(np.float32)
     return np.repeat(along, W, axis=1)
 
 
-def read_scene(rgb: NDArray[np.uint8]) -> Scene:
+def read_scene(rgb: Pixels) -> Scene:
     """Explain an (H, W, 3) uint8 picture of one upright person."""
     H, W, _ = rgb.shape
     unit = min(H, W) / 64.0

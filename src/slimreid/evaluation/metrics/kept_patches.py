@@ -6,13 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from slimreid.arrays import Bools, Doubles
 from slimreid.errors import DataError
 from slimreid.token_reduction import ReducedTokens
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ def kept_masks(reduced: ReducedTokens) -> list[Bools]:
     return found
 
 
-def mask_overlap(kept: Bools, shares: Floats) -> MaskOverlap:
+def mask_overlap(kept: Bools, shares: Doubles) -> MaskOverlap:
     """kept (R, N) bool, at least one patch in each row, and shares (R, N) of each patch that are object.
 
     Rows without any object count for the share kept on it only. Raises `DataError` on shapes that differ.
@@ -61,12 +58,12 @@ def mask_overlap(kept: Bools, shares: Floats) -> MaskOverlap:
     )
 
 
-def shared_share(first: Bools, second: Bools) -> Floats:
+def shared_share(first: Bools, second: Bools) -> Doubles:
     """Share of the kept patches of `first` that `second` keeps too: two of (R, N) bool -> (R,).
 
     Raises `DataError` when the shapes differ.
     """
     if first.shape != second.shape:
         raise DataError(f"these are not choices among the same patches: {first.shape} and {second.shape}")
-    shared: Floats = (first & second).sum(1) / np.maximum(first.sum(1), 1)
+    shared: Doubles = (first & second).sum(1) / np.maximum(first.sum(1), 1)
     return shared

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from slimreid.arrays import Ints
 from slimreid.data.manifest import PROTOCOLS, Protocol
 from slimreid.errors import ConfigError, DataError
 
@@ -19,7 +20,6 @@ Features = Tensor | NDArray[np.floating]
 LabelArray = Tensor | NDArray[np.generic] | Sequence[int] | Sequence[str]
 LabelPair = tuple[LabelArray | None, LabelArray | None]
 """Labels of (query, gallery), both or neither."""
-Ints = NDArray[np.int64]
 
 _NORM_ROWS = 4096
 """Rows whose norms are taken at once: float64 copies of more would show in the memory."""

@@ -10,7 +10,8 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from slimreid.evaluation.metrics.labels import Features, Ints, as_feature_pair
+from slimreid.arrays import Ints
+from slimreid.evaluation.metrics.labels import Features, as_feature_pair
 from slimreid.evaluation.metrics.ranking import nearest
 from slimreid.evaluation.metrics.scores import inverse, refuse_overflow
 

@@ -24,8 +24,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from slimreid.arrays import Ints
 from slimreid.errors import DataError
-from slimreid.evaluation.metrics.labels import EncodedLabels, Ints, Labels
+from slimreid.evaluation.metrics.labels import EncodedLabels, Labels
 
 NO_RANK = torch.iinfo(torch.int64).max
 """Stands after the last rank of a query that has fewer correct matches than others."""

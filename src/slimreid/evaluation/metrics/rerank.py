@@ -12,15 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
+from slimreid.arrays import Floats, Ints
 from slimreid.errors import ConfigError
-from slimreid.evaluation.metrics.labels import Features, Ints
+from slimreid.evaluation.metrics.labels import Features
 from slimreid.evaluation.metrics.neighbours import SquaredDistances, find_neighbours
-
-Floats = NDArray[np.float32]
 
 _CODES_AT_ONCE = 8
 """Queries whose codes are compared at once: enough to hide Python, few enough to stay in the cache."""

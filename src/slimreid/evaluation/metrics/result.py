@@ -13,18 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma
 
+from slimreid.arrays import Bools, Doubles, Floats, Ints
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.metrics.roc import RocCurve
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 RANKS = (1, 5, 10, 20)
 """Ranks of the CMC that tables show."""
 _DRAWS_AT_ONCE = 2**22
 
 
-def expected_average_precision(matches: Ints, candidates: Ints) -> Floats:
+def expected_average_precision(matches: Ints, candidates: Ints) -> Doubles:
     """Mean average precision over all orders of N candidates with R ≥ 1 right ones, elementwise.
 
     Rank k is right with probability R/N, and then each of the k − 1 before it with (R−1)/(N−1). Summing
@@ -34,7 +32,7 @@ def expected_average_precision(matches: Ints, candidates: Ints) -> Floats:
     R = np.asarray(matches, dtype=np.float64)
     harmonic = digamma(N + 1) + np.euler_gamma
     share = (R - 1) / np.maximum(N - 1, 1)
-    value: Floats = (harmonic + (N - harmonic) * share) / N
+    value: Doubles = (harmonic + (N - harmonic) * share) / N
     return value
 
 
@@ -44,7 +42,7 @@ class QueryPrecisions:
 
     protocol: str
     query_ids: NDArray[np.generic]
-    average_precision: Floats
+    average_precision: Doubles
     """(Q,), NaN for skipped queries."""
 
     def __post_init__(self) -> None:
@@ -54,7 +52,7 @@ class QueryPrecisions:
             )
 
     @property
-    def valid(self) -> NDArray[np.bool_]:
+    def valid(self) -> Bools:
         """(Q,): the queries that count, because they have a correct match left in the gallery."""
         return ~np.isnan(self.average_precision)
 
@@ -89,14 +87,14 @@ class RetrievalResult(QueryPrecisions):
     | `roc`               |                 | rates of true and false matches, if asked for and there     |
     """
 
-    inverse_penalty: Floats
+    inverse_penalty: Doubles
     first_hit: Ints
     matches: Ints
     candidates: Ints
-    cmc: Floats
+    cmc: Doubles
     top_index: Ints
-    top_score: NDArray[np.float32]
-    top_is_match: NDArray[np.bool_]
+    top_score: Floats
+    top_is_match: Bools
     roc: RocCurve | None = None
 
     def __post_init__(self) -> None:
@@ -249,8 +247,8 @@ def paired_bootstrap(
 
 
 def _resampled_means(
-    result: QueryPrecisions, values: list[Floats], samples: int, level: float, seed: int
-) -> list[Floats]:
+    result: QueryPrecisions, values: list[Doubles], samples: int, level: float, seed: int
+) -> list[Doubles]:
     """Means of values (Q,) over the valid queries of resampled identities, (samples,) for each."""
     if samples < 2 or not 0 < level < 1:
         raise ConfigError(f"samples must be at least 2 and level in (0, 1), not {samples} and {level}")
@@ -265,7 +263,7 @@ def _resampled_means(
     return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
 
 
-def _draws(identities: int, samples: int, seed: int) -> Iterator[Floats]:
+def _draws(identities: int, samples: int, seed: int) -> Iterator[Doubles]:
     """How often each identity is drawn, (some samples, identities), in parts that bound the memory."""
     rng = np.random.default_rng(seed)
     step = max(1, _DRAWS_AT_ONCE // identities)
@@ -274,6 +272,6 @@ def _draws(identities: int, samples: int, seed: int) -> Iterator[Floats]:
         yield rng.multinomial(identities, np.full(identities, 1 / identities), size=size).astype(np.float64)
 
 
-def _percentiles(values: Floats, level: float) -> tuple[float, float]:
+def _percentiles(values: Doubles, level: float) -> tuple[float, float]:
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)

@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from slimreid.arrays import Doubles, Ints
 from slimreid.errors import ConfigError, DataError
-from slimreid.evaluation.metrics.labels import EncodedLabels, Features, Ints, Labels, check_sizes
+from slimreid.evaluation.metrics.labels import EncodedLabels, Features, Labels, check_sizes
 from slimreid.evaluation.metrics.ranking import (
     NO_RANK,
     PositiveIndex,
@@ -25,7 +26,7 @@ from slimreid.evaluation.metrics.ranking import (
     sort_values,
 )
 from slimreid.evaluation.metrics.rerank import KReciprocal, RerankedScores
-from slimreid.evaluation.metrics.result import Floats, RetrievalResult, nullable
+from slimreid.evaluation.metrics.result import RetrievalResult, nullable
 from slimreid.evaluation.metrics.roc import PairScores
 from slimreid.evaluation.metrics.scores import NO_SIMILARITY, CosineScores, EuclideanScores, ScoreSource
 
@@ -183,7 +184,7 @@ def score_chunks(
         yield slice(start, stop), mask_ignored(source.scores(start, stop), positives), positives
 
 
-def figures_of_ranks(ranks: Tensor) -> tuple[Floats, Floats, Ints]:
+def figures_of_ranks(ranks: Tensor) -> tuple[Doubles, Doubles, Ints]:
     """Average precision, inverse negative penalty and first hit, (b,) each, from ranks (b, n).
 
     Ranks ascend and are filled up with `NO_RANK`; a row without any gives NaN, NaN and 0.
@@ -205,7 +206,7 @@ class CameraPairs:
 
     query_cameras: NDArray[np.generic]
     gallery_cameras: NDArray[np.generic]
-    map: Floats
+    map: Doubles
     """(A, B), 0 to 1; NaN where no query has a correct match."""
     queries: Ints
     """(A, B): the queries behind each figure."""
@@ -271,7 +272,7 @@ def _restrict(labels: EncodedLabels, columns: Ints) -> EncodedLabels:
     return replace(labels, gallery_ids=labels.gallery_ids[columns], gallery_places=places)
 
 
-def _group(precision: Floats, camera: Ints, cameras: int) -> tuple[Floats, Ints]:
+def _group(precision: Doubles, camera: Ints, cameras: int) -> tuple[Doubles, Ints]:
     """Means (A, B) over the queries of each camera that have a figure, and their number."""
     there = ~np.isnan(precision)
     total = np.zeros((cameras, precision.shape[1]))

@@ -15,15 +15,12 @@ from decimal import ROUND_FLOOR, Decimal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from slimreid.arrays import Doubles, Floats, Ints
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.ranking import Positives
 from slimreid.evaluation.metrics.scores import NO_SIMILARITY
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 FALSE_MATCH_RATES = (1e-2, 1e-3, 1e-4)
 BARS = 128
@@ -59,15 +56,15 @@ class OperatingPoint:
 class RocCurve:
     """True and false match rates over thresholds, and how the scores of both kinds of pairs lie."""
 
-    thresholds: Floats
+    thresholds: Doubles
     """(n,) ascending, with as few decimals as tell the pairs apart; infinite where no pair reaches it."""
-    false_rate: Floats
+    false_rate: Doubles
     """(n,) exact share of false pairs with at least that score."""
-    true_rate: Floats
+    true_rate: Doubles
     """(n,) exact share of true pairs with at least that score."""
     true_pairs: int
     false_pairs: int
-    edges: Floats
+    edges: Doubles
     """(129,) ascending: bins over the range of the scores, for a picture."""
     true: Ints
     """(128,) true pairs per bin."""
@@ -102,15 +99,15 @@ class RocCurve:
         return points
 
 
-def true_scores(scores: Tensor, positives: Positives) -> NDArray[np.float32]:
+def true_scores(scores: Tensor, positives: Positives) -> Floats:
     """Scores of the true pairs among (b, G), ignored items at −inf; only pairs that have a similarity."""
     row, column = (torch.from_numpy(part).to(scores.device) for part in (positives.query, positives.item))
     true = scores[row, column][torch.from_numpy(positives.is_match).to(scores.device)]
-    found: NDArray[np.float32] = true[true > NO_SIMILARITY].float().cpu().numpy()
+    found: Floats = true[true > NO_SIMILARITY].float().cpu().numpy()
     return found
 
 
-def false_scores(scores: Tensor, positives: Positives) -> Iterator[NDArray[np.float32]]:
+def false_scores(scores: Tensor, positives: Positives) -> Iterator[Floats]:
     """The same of the false pairs, some at a time."""
     row, column = (torch.from_numpy(part).to(scores.device) for part in (positives.query, positives.item))
     step = max(1, 2**21 // scores.shape[1])
@@ -129,11 +126,11 @@ class PairScores:
         """`false_pairs`: how many there are at most."""
         asked = math.ceil(max(FALSE_MATCH_RATES) * false_pairs) + 1
         self._kept = min(false_pairs, max(KEEP_ALL, min(asked, KEEP_MOST)))
-        self._true: list[NDArray[np.float32]] = []
-        self._top: list[NDArray[np.float32]] = []
+        self._true: list[Floats] = []
+        self._top: list[Floats] = []
         self._waiting = 0
         self._cut = -np.inf
-        self._edges: NDArray[np.float32] | None = None
+        self._edges: Floats | None = None
         self._below = np.zeros(0, dtype=np.int64)
         self._lowest = np.inf
 
@@ -143,7 +140,7 @@ class PairScores:
         for false in false_scores(scores, positives):
             self._add_false(false)
 
-    def _add_false(self, scores: NDArray[np.float32]) -> None:
+    def _add_false(self, scores: Floats) -> None:
         if not len(scores):
             return
         self._lowest = min(self._lowest, float(scores.min()))
@@ -173,7 +170,7 @@ class PairScores:
         self._top, self._cut = [scores[above]], max(self._cut, float(cut))
         self._waiting = int(above.sum())
 
-    def _count(self, scores: NDArray[np.float32]) -> None:
+    def _count(self, scores: Floats) -> None:
         if len(scores):
             assert self._edges is not None
             at = np.searchsorted(self._edges, np.sort(scores), side="right")
@@ -193,7 +190,7 @@ class PairScores:
         thresholds = self._thresholds(below, true, top)
         return RocCurve(thresholds, at_least / total, true_rate, len(true), total, *self._bars(true, top))
 
-    def _steps(self, top: NDArray[np.float32]) -> tuple[NDArray[np.float32], Ints]:
+    def _steps(self, top: Floats) -> tuple[Floats, Ints]:
         """Scores, ascending, and how many false pairs lie above each, exactly; the first is −infinity."""
         total = len(top) + int(self._below.sum())
         values, first = np.unique(top, return_index=True)
@@ -206,9 +203,7 @@ class PairScores:
         joined, at = np.unique(np.concatenate([start, *scores]), return_index=True)
         return joined, np.concatenate([np.array([total]), *above]).astype(np.int64)[at]
 
-    def _thresholds(
-        self, below: NDArray[np.float32], true: NDArray[np.float32], top: NDArray[np.float32]
-    ) -> Floats:
+    def _thresholds(self, below: Floats, true: Floats, top: Floats) -> Doubles:
         """For each score (n,) a short number above it, up to which no pair lies; infinite above all."""
         ends = [np.append(scores, np.float32(np.inf)) for scores in (true, top)]
         upper = np.minimum(*(end[np.searchsorted(end, below, side="right")] for end in ends))
@@ -218,7 +213,7 @@ class PairScores:
         upper[0] = min(float(true[0]), self._lowest)
         return np.array([short_between(float(v), float(w)) for v, w in zip(below, upper, strict=True)])
 
-    def _bars(self, true: NDArray[np.float32], top: NDArray[np.float32]) -> tuple[Floats, Ints, Ints]:
+    def _bars(self, true: Floats, top: Floats) -> tuple[Doubles, Ints, Ints]:
         """Bins over the range of all scores; what was only counted lies at the lower edge of its quantile."""
         low = min(float(true[0]), self._lowest)
         high = max(float(true[-1]), float(top[-1]) if len(top) else self._lowest)
@@ -232,7 +227,7 @@ class PairScores:
         return edges, np.histogram(true, edges)[0].astype(np.int64), false
 
 
-def _chosen(rates: Floats) -> Ints:
+def _chosen(rates: Doubles) -> Ints:
     """Which of many false match rates (falling) a curve keeps: the first at or below each of a fine grid."""
     least = max(float(rates[rates > 0].min()), 1e-12)
     decades = math.ceil(-math.log10(least)) + 1

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from slimreid.arrays import Ints
 from slimreid.data.manifest import Protocol, Sample
-from slimreid.evaluation.metrics.labels import Ints, Labels
+from slimreid.evaluation.metrics.labels import Labels
 from slimreid.evaluation.metrics.rerank import KReciprocal, RerankedScores
 from slimreid.evaluation.metrics.result import Interval, RetrievalResult, bootstrap_map, nullable
 from slimreid.evaluation.metrics.retrieval import CameraPairs, PairMeasure, evaluate_scores

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from slimreid.arrays import Doubles
 from slimreid.evaluation.metrics.result import Interval
 
 NOTHING = "–"
@@ -48,7 +48,7 @@ def signed_interval(interval: Interval) -> str:
     return f"{signed_points(interval.low)} to {signed_points(interval.high)}"
 
 
-def points_range(shares: NDArray[np.float64]) -> str:
+def points_range(shares: Doubles) -> str:
     """`5.6` where all shares print alike, else `5.6 to 7.1`; NaN is passed over, a dash where all are."""
     known = shares[np.isfinite(shares)]
     if not known.size:

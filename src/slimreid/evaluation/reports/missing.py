@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from slimreid.arrays import Doubles, Ints
 from slimreid.errors import DataError
-from slimreid.evaluation.metrics.labels import Ints
 from slimreid.evaluation.metrics.ranking import has_matches
 from slimreid.evaluation.metrics.result import RetrievalResult, nullable
 from slimreid.evaluation.metrics.retrieval import evaluate_scores
@@ -19,8 +18,6 @@ from slimreid.evaluation.reports.feature_metrics import Search, prepare_present,
 from slimreid.inference.features.extract import Features
 from slimreid.inference.similarity import Prepared, Similarity, Subset
 from slimreid.progress import progress
-
-Floats = NDArray[np.float64]
 
 THRESHOLD_RATE = 1e-2
 """False match rate of the thresholds that are kept for each pair of subsets."""
@@ -53,19 +50,19 @@ class MissingMatrix:
 
     subsets: tuple[Subset, ...]
     """Small ones first; the last one is complete."""
-    map: Floats
+    map: Doubles
     """(S, S), 0 to 1; NaN where no query has a correct match, or the subsets share nothing."""
-    rank1: Floats
+    rank1: Doubles
     """(S, S), 0 to 1; NaN where no query has a correct match."""
     valid_queries: Ints
     """(S, S): the queries behind each figure; fewer where samples lack a modality of their own accord."""
     chance: float
     """mAP to expect of a random order, with all that is there."""
-    chances: Floats
+    chances: Doubles
     """(S, S): the same for each pair; other than `chance` only where samples lack a modality themselves."""
-    thresholds: Floats
+    thresholds: Doubles
     """(S, S): lowest score with at most 1 % false matches; NaN where there is none."""
-    true_rates: Floats
+    true_rates: Doubles
     """(S, S), 0 to 1: true matches at that threshold."""
     mixed: MixedGallery | None = None
     """The same with another subset for every sample."""

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from slimreid.arrays import Ints
 from slimreid.errors import DataError
-from slimreid.evaluation.metrics.labels import Ints, Labels
+from slimreid.evaluation.metrics.labels import Labels
 from slimreid.evaluation.metrics.ranking import PositiveIndex
 from slimreid.evaluation.metrics.retrieval import score_chunks
 from slimreid.evaluation.metrics.roc import false_scores, true_scores

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from slimreid.arrays import Doubles
 from slimreid.evaluation.metrics.result import RANKS, Interval, RetrievalResult
 from slimreid.evaluation.reports.evaluate import JSON_NAME, Evaluation
 from slimreid.evaluation.reports.formatting import NOTHING, escaped, markdown_table, points, points_range
-from slimreid.evaluation.reports.missing import Floats, MissingMatrix, MixedGallery
+from slimreid.evaluation.reports.missing import MissingMatrix, MixedGallery
 from slimreid.evaluation.reports.thresholds import ThresholdRates
 from slimreid.files import csv_text, write_text
 from slimreid.inference.similarity import Subset
@@ -164,7 +165,7 @@ def _matrix(
     kind: str,
     query: Sequence[str],
     gallery: Sequence[str],
-    values: Floats,
+    values: Doubles,
     text: Callable[[float], str] = points,
 ) -> Sheet:
     """Figures of pairs of what queries and gallery are."""

@@ -20,8 +20,8 @@ from scipy.cluster.hierarchy import cut_tree, linkage
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from slimreid.arrays import Doubles, Ints
 from slimreid.errors import DataError
-from slimreid.gallery.decisions.searches import Floats, Ints
 from slimreid.inference.similarity import Prepared, Similarity
 
 LARGEST = 4096
@@ -70,7 +70,7 @@ class _Pairs:
 
     first: Ints
     second: Ints
-    scores: Floats
+    scores: Doubles
 
 
 def _pairs_above(similarity: Similarity, rows: Prepared, threshold: float) -> _Pairs:

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from slimreid.arrays import Bools, Doubles, Floats, Ints
 from slimreid.errors import DataError
-from slimreid.gallery.decisions.searches import Bools, Ints
-from slimreid.gallery.decisions.searches import Floats as Doubles
-from slimreid.inference.similarity import Floats, Similarity, presence
+from slimreid.inference.similarity import Similarity, presence
 
 
 @dataclass(frozen=True, eq=False)

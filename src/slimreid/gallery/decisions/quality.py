@@ -26,8 +26,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from slimreid.arrays import Floats, Pixels
 from slimreid.errors import DataError
 
 TOO_SMALL, BLURRED, EMPTY = "too small", "blurred", "empty"
@@ -67,7 +67,7 @@ class Quality:
             raise DataError(f"quality must lie between 0 and 1, not {self.value}")
 
 
-def image_quality(pixels: NDArray[np.uint8], limits: Limits | None = None) -> Quality:
+def image_quality(pixels: Pixels, limits: Limits | None = None) -> Quality:
     """Quality of an image (H, W) or (H, W, 3) of uint8.
 
     The value is the product of three factors, each 0 at half of its limit and below, 1 at twice the limit and
@@ -96,7 +96,7 @@ def image_quality(pixels: NDArray[np.uint8], limits: Limits | None = None) -> Qu
     return Quality(value, tuple(reason for reason in REASONS if relative.get(reason, 1.0) < 1))
 
 
-def sample_quality(images: Mapping[str, NDArray[np.uint8]], limits: Limits | None = None) -> Quality:
+def sample_quality(images: Mapping[str, Pixels], limits: Limits | None = None) -> Quality:
     """Quality of a sample from its images by modality: the mean value; reasons name the modality.
 
     "tir: blurred". Raises `DataError` where there is no image.
@@ -108,7 +108,7 @@ def sample_quality(images: Mapping[str, NDArray[np.uint8]], limits: Limits | Non
     return Quality(float(np.mean([quality.value for quality in found.values()])), reasons)
 
 
-def sharpness(grey: NDArray[np.float32]) -> float:
+def sharpness(grey: Floats) -> float:
     """Standard deviation of the Laplacian of grey values (H, W), divided by their own; 0 for a constant."""
     step = max(1, round(grey.shape[0] / _HEIGHT))
     H, W = grey.shape[0] // step, grey.shape[1] // step

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import betaincinv
 
+from slimreid.arrays import Bools, Doubles
 from slimreid.errors import ConfigError
-from slimreid.gallery.decisions.searches import Bools, Floats, Names, Searches
+from slimreid.gallery.decisions.searches import Names, Searches
 
 LEVEL = 0.95
 """Share of the resamples that an interval holds."""
@@ -53,7 +54,7 @@ def needed_searches(rate: float) -> int:
     return math.ceil(math.log(1 - LEVEL) / math.log1p(-check_rate(rate)))
 
 
-def threshold_for(scores: Floats, rate: float, independent: float | None = None) -> float | None:
+def threshold_for(scores: Doubles, rate: float, independent: float | None = None) -> float | None:
     """Threshold that strangers exceed with at most this rate, from best scores (n,) of such searches.
 
     Of n + 1 exchangeable searches the new one is as likely as any other to be among the highest, so
@@ -88,7 +89,7 @@ def independent_searches(wrong: Bools, identity: Names) -> float:
     return float(np.clip(n * share * (1 - share) / spread, names, n)) if spread > 0 else float(n)
 
 
-def _per_identity(wrong: Bools, identity: Names) -> tuple[Floats, Floats]:
+def _per_identity(wrong: Bools, identity: Names) -> tuple[Doubles, Doubles]:
     """Searches for each identity, and how many of them are `wrong`."""
     member = np.unique(identity, return_inverse=True)[1].reshape(-1)
     searched, errors = np.bincount(member), np.bincount(member, weights=wrong.astype(np.float64))
@@ -121,7 +122,7 @@ def rate_estimate(wrong: Bools, identity: Names, seed: int = 0) -> Estimate:
     return Estimate(count / n, min(low, resampled_low), max(high, resampled_high))
 
 
-def threshold_estimate(scores: Floats, identity: Names, rate: float, seed: int = 0) -> Estimate | None:
+def threshold_estimate(scores: Doubles, identity: Names, rate: float, seed: int = 0) -> Estimate | None:
     """Threshold for a rate with an interval over resampled identities (n,); None where they are too few.
 
     It is that of `threshold_for`, with as many independent searches as there are at its first answer.
@@ -155,7 +156,7 @@ def rate_after_growth(rate: float, measured: int, now: int) -> float:
     return rate if now <= measured else 1 - (1 - rate) ** (now / measured)
 
 
-def _draws(identities: int, width: int, seed: int) -> Iterator[Floats]:
+def _draws(identities: int, width: int, seed: int) -> Iterator[Doubles]:
     """How often each identity is drawn, (some resamples, identities); `width` bounds the memory used."""
     rng = np.random.default_rng(seed)
     step = max(1, _NUMBERS_AT_ONCE // max(width, identities))
@@ -164,7 +165,7 @@ def _draws(identities: int, width: int, seed: int) -> Iterator[Floats]:
         yield rng.multinomial(identities, equal, size=min(step, RESAMPLES - start)).astype(np.float64)
 
 
-def _percentiles(values: Floats) -> tuple[float, float]:
+def _percentiles(values: Doubles) -> tuple[float, float]:
     low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from slimreid.arrays import Bools, Floats, Ints
 from slimreid.errors import DataError
 from slimreid.gallery.decisions.rates import LEAST_IDENTITIES
-from slimreid.gallery.decisions.searches import Bools, Ints, Names
-from slimreid.inference.similarity import Floats, Similarity, fit_impostors
+from slimreid.gallery.decisions.searches import Names
+from slimreid.inference.similarity import Similarity, fit_impostors
 
 MOST_SAMPLES = 1500
 """Samples of a subset that are compared with each other; more would cost time and change little."""
@@ -70,9 +70,9 @@ def in_turn(numbers: Ints, rows: Ints) -> Ints:
     return rows[np.argsort(turns, kind="stable")]
 
 
-def _moved(trained: Floats, found: Floats, known: Bools) -> NDArray[np.float32]:
+def _moved(trained: Floats, found: Floats, known: Bools) -> Floats:
     """Training figures (S, S, 2), moved as those of the known pairs moved, in units of the training scale."""
     low, width = trained[..., 0], trained[..., 1] - trained[..., 0]
     shift = ((found - low[..., None]) / width[..., None])[known].mean(axis=0)
-    moved: NDArray[np.float32] = low[..., None] + width[..., None] * shift
+    moved: Floats = low[..., None] + width[..., None] * shift
     return moved.astype(np.float32)

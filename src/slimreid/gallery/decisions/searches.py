@@ -8,11 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from slimreid.arrays import Bools, Doubles, Ints
 from slimreid.errors import DataError
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 Names = NDArray[np.generic]
 
 
@@ -26,9 +24,9 @@ class Searches:
 
     identity: Names
     """(n,): who was searched for."""
-    other: Floats
+    other: Doubles
     """(n,): best score of any other identity; NaN where no row shares a modality with the sample."""
-    own: Floats
+    own: Doubles
     """(n,): best score of the own identity; NaN where it is not enrolled, or shares no modality."""
     subset: Names
     """(n,): name of the subset of the modalities that the sample has, as `subset_name` gives it."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from PIL import Image
 
-from slimreid.data.images.decode import Pixels
+from slimreid.arrays import Pixels
 
 THUMBNAIL = 96
 """Pixels, height of a thumbnail."""

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slimreid.gallery.store.rows import Filter, Ints
+from slimreid.arrays import Bools, Doubles, Ints
+from slimreid.gallery.store.rows import Filter
 
-Bools = NDArray[np.bool_]
 _TEXTS = ("identity", "camera", "sample_group", "modalities")
 _FIRST_ROOM = 1024
 
@@ -44,7 +44,7 @@ class Columns:
     def __init__(self) -> None:
         self.rows = 0
         self.ids: Ints = np.zeros(_FIRST_ROOM, dtype=np.int64)
-        self.time: NDArray[np.float64] = np.zeros(_FIRST_ROOM)
+        self.time: Doubles = np.zeros(_FIRST_ROOM)
         self.live: Bools = np.zeros(_FIRST_ROOM, dtype=np.bool_)
         self.texts = {name: TextColumn(np.zeros(_FIRST_ROOM, dtype=np.int32)) for name in _TEXTS}
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from slimreid.gallery.index.columns import Bools, Columns
+from slimreid.arrays import Bools, Floats, Ints
+from slimreid.gallery.index.columns import Columns
 from slimreid.gallery.index.quantised import RowScale, find_candidates, is_available, row_scale
 from slimreid.gallery.index.sidecar import Arrays
-from slimreid.gallery.store.rows import Filter, Floats, Found, Ints
+from slimreid.gallery.store.rows import Filter, Found
 from slimreid.inference.similarity import Prepared, Similarity
 
 PIECE = 16_384

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slimreid.amx import amx_works
-from slimreid.gallery.store.rows import Floats, Ints
+from slimreid.arrays import Bools, Floats, Ints
 from slimreid.inference.similarity import Prepared, Similarity
 
 try:
@@ -43,7 +43,6 @@ AMX = ("sapphireamx", "graniteamx")
 TRIAL = "import numkong as k, numpy as np; x = np.ones((64, 256), np.int8); k.dots_packed(x, k.dots_pack(x))"
 
 Codes = NDArray[np.int8]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

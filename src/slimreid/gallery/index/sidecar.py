@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slimreid.arrays import Bools, Floats, Ints
 from slimreid.files import write_text
 from slimreid.gallery.index.quantised import Quantised, quantise
-from slimreid.gallery.store.rows import Floats, Ints
 from slimreid.inference.similarity import Prepared, Similarity
 
 try:
@@ -59,7 +59,7 @@ class Arrays:
         return Arrays(self.ids[some], self.prepared[some], small)
 
 
-Chunks = Iterable[tuple[Ints, Floats, NDArray[np.bool_]]]
+Chunks = Iterable[tuple[Ints, Floats, Bools]]
 """Ids (n,), features (n, D) and modalities (n, M) of rows, by ascending id."""
 
 
@@ -141,7 +141,7 @@ class Sidecar:
         kind, width = self._types[name]
         return rows * np.dtype(kind).itemsize * width
 
-    def _arrays(self, ids: Ints, features: Floats, present: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+    def _arrays(self, ids: Ints, features: Floats, present: Bools) -> dict[str, NDArray[Any]]:
         found = self.similarity.prepare(features, present)
         small = quantise(found.values)
         return {

@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from slimreid.gallery.store.rows import (
-    Change,
-    Filter,
-    Floats,
-    Found,
-    Ints,
-    LogEntry,
-    ModelInfo,
-    NewRow,
-    Row,
-    whole_row,
-)
+from slimreid.arrays import Floats, Ints
+from slimreid.gallery.store.rows import Change, Filter, Found, LogEntry, ModelInfo, NewRow, Row, whole_row
 from slimreid.inference.similarity import Prepared, Similarity
 
 GENERATION = "generation"

@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from slimreid.arrays import Floats, Ints
 from slimreid.data.manifest import ImageRef, images_from_json, images_to_json
 from slimreid.gallery.errors import GalleryError
 from slimreid.inference.similarity import Similarity
@@ -22,8 +20,6 @@ COLUMNS = "id, identity, sample_group, modalities, camera, time, files, hash, qu
 LOG_COLUMNS = "id, time, by, operation, count, details, undoable, undone_by"
 """The same for an entry of the log."""
 
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
 Item = TypeVar("Item")
 
 

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from slimreid import __version__
+from slimreid.arrays import Bools, Floats
 from slimreid.errors import ConfigError, DataError
 from slimreid.files import refuse_existing, write_new
 from slimreid.inference.model_card import checksum
-from slimreid.inference.similarity import Floats, Similarity, presence
+from slimreid.inference.similarity import Similarity, presence
 
 FORMAT = 3
 SUFFIX = ".safetensors"
@@ -62,11 +62,11 @@ class Embeddings:
         return len(self.features)
 
     @property
-    def present(self) -> NDArray[np.bool_]:
+    def present(self) -> Bools:
         """(R, M): which of the model's modalities each sample was seen in."""
         return presence(self.similarity.modalities, self.paths)
 
-    def compare(self, gallery: Embeddings) -> NDArray[np.float32]:
+    def compare(self, gallery: Embeddings) -> Floats:
         """Similarities (R, G) to those of a gallery; NaN where two samples share no modality.
 
         Raises `DataError` unless both come from one model and are of one kind.

@@ -29,8 +29,8 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
-from numpy.typing import NDArray
 
+from slimreid.arrays import Floats
 from slimreid.errors import DataError
 from slimreid.files import atomic_write, naming
 
@@ -62,7 +62,7 @@ def embedding_rows(dimension: int) -> pa.Schema:
 class Embedded:
     """What became of some rows."""
 
-    features: NDArray[np.float32]
+    features: Floats
     """(n, D); anything where the status is not ok."""
     modalities: Sequence[Sequence[str]]
     hash: Sequence[str]
@@ -104,8 +104,8 @@ def read_blocks(files: Sequence[Path], columns: Sequence[str], rows: int = 8192)
             raise DataError(f"{path}: not a readable Parquet file of embeddings ({error})") from None
 
 
-def feature_matrix(column: pa.FixedSizeListArray) -> NDArray[np.float32]:
+def feature_matrix(column: pa.FixedSizeListArray) -> Floats:
     """A column of features without gaps as (n, D)."""
     values = column.flatten().to_numpy(zero_copy_only=False)
-    matrix: NDArray[np.float32] = values.astype(np.float32, copy=False).reshape(len(column), -1)
+    matrix: Floats = values.astype(np.float32, copy=False).reshape(len(column), -1)
     return matrix

@@ -20,13 +20,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from slimreid import __version__
+from slimreid.arrays import Floats
 from slimreid.config import Config
 from slimreid.data.manifest import Manifest
 from slimreid.files import atomic_write
 from slimreid.inference.features.data import Cameras, ModelData, camera_numbers, eval_config
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.model_card import checksum
-from slimreid.inference.similarity import Floats
 from slimreid.modalities import subset_name
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from slimreid.arrays import Bools, Floats, Ints
 from slimreid.config.model import BOTH
 from slimreid.data.manifest import Manifest, Sample
 from slimreid.data.sample_reader import BatchReader
@@ -18,11 +18,8 @@ from slimreid.errors import SlimReIDWarning
 from slimreid.inference.features.cache import FeatureCache, Stored, features_key
 from slimreid.inference.features.data import Cameras, ModelData, camera_numbers, eval_config
 from slimreid.inference.loaded_model import LoadedModel
-from slimreid.inference.similarity import Floats, Subset, check_kind, join_branches, memory_explained
+from slimreid.inference.similarity import Subset, check_kind, join_branches, memory_explained
 from slimreid.progress import progress
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 logger = logging.getLogger(__name__)
 

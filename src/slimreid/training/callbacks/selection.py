@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
+from slimreid.arrays import Bools, Doubles
 from slimreid.data.batches import ModalBatch
 from slimreid.data.images.masks import object_shares, read_mask
 from slimreid.data.loader import eval_loader
 from slimreid.data.manifest import Manifest, Sample, Split
-from slimreid.evaluation.metrics.kept_patches import Bools, kept_masks, mask_overlap, shared_share
+from slimreid.evaluation.metrics.kept_patches import kept_masks, mask_overlap, shared_share
 from slimreid.evaluation.query_gallery import SPLITS_OF
 from slimreid.models.reid_model import ReIDModel
 from slimreid.runs.folder import RunFolder
@@ -37,7 +37,7 @@ class WatchedSamples:
 
     samples: tuple[Sample, ...]
     batch: ModalBatch
-    shares: NDArray[np.float64] | None
+    shares: Doubles | None
     """(S, N): share of each patch that is object; None where a sample has no mask."""
 
 

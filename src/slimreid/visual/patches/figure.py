@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image
 
+from slimreid.arrays import Pixels
 from slimreid.config.token_reduction import TERM_NAMES
 from slimreid.errors import ConfigError
 from slimreid.modalities import describe
@@ -22,7 +23,6 @@ from slimreid.visual.patches.kept_patches import (
     WEIGHT_COLOURS,
     PatchStage,
     PatchView,
-    Pixels,
     brighten,
     dim_dropped,
     heat_over,

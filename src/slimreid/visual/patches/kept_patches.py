@@ -12,13 +12,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from slimreid.arrays import Bools, Doubles, Pixels
 from slimreid.config.token_reduction import TERM_NAMES
 from slimreid.errors import ConfigError, DataError
 from slimreid.token_reduction import ReducedTokens, Selection
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Pixels = NDArray[np.uint8]
 
 DIM = 0.22
 """What is left of the brightness of a dropped patch."""
@@ -32,11 +29,11 @@ class PatchStage:
     kept: Bools
     """(N,) bool."""
     label: str = "kept"
-    score: Floats | None = None
+    score: Doubles | None = None
     """(N,) what the patches were ranked by; NaN where a patch was no longer there."""
-    terms: Mapping[str, Floats | None] = field(default_factory=dict)
+    terms: Mapping[str, Doubles | None] = field(default_factory=dict)
     """(N,) per term of the score; None for a modality that was absent."""
-    weights: Floats | None = None
+    weights: Doubles | None = None
     """(T, N) share of each patch in each merged token; every row sums to 1."""
 
     def __post_init__(self) -> None:
@@ -55,9 +52,9 @@ class PatchStage:
         index: Sequence[int] | NDArray[np.integer],
         patches: int,
         label: str = "kept",
-        score: Floats | None = None,
-        terms: Mapping[str, Floats | None] | None = None,
-        weights: Floats | None = None,
+        score: Doubles | None = None,
+        terms: Mapping[str, Doubles | None] | None = None,
+        weights: Doubles | None = None,
     ) -> PatchStage:
         """From the positions (K,) of the kept patches among `patches`; `weights` (T, K) in their order."""
         places = np.asarray(index, dtype=np.int64)
@@ -148,9 +145,9 @@ def reduced_views(
 
 def _terms(
     selection: Selection, sample: int, modality: int, others: Mapping[str, bool], left: Bools | None
-) -> dict[str, Floats | None]:
+) -> dict[str, Doubles | None]:
     """Scores (N,) of a row by term, None for absent modalities; those that had no say are left out."""
-    found: dict[str, Floats | None] = {}
+    found: dict[str, Doubles | None] = {}
     for term, values in selection.scores.items():
         if term in TERM_NAMES:
             found[term] = _only(_row(values, sample, modality), left)
@@ -161,13 +158,13 @@ def _terms(
     return found
 
 
-def _only(values: Floats, left: Bools | None) -> Floats:
+def _only(values: Doubles, left: Bools | None) -> Doubles:
     """Values of the patches that were still there, NaN for the others."""
     return values if left is None else np.where(left, values, np.nan)
 
 
-def _row(values: Tensor, sample: int, modality: int) -> Floats:
-    row: Floats = values[sample, modality].detach().to("cpu", torch.float64).numpy()
+def _row(values: Tensor, sample: int, modality: int) -> Doubles:
+    row: Doubles = values[sample, modality].detach().to("cpu", torch.float64).numpy()
     return row
 
 
@@ -198,7 +195,7 @@ def dim_dropped(pixels: Pixels, kept: Bools, grid: tuple[int, int], dim: float =
 
 def heat_over(
     pixels: Pixels,
-    values: Floats,
+    values: Doubles,
     grid: tuple[int, int],
     colours: str = SCORE_COLOURS,
     alpha: float = 0.62,

@@ -11,6 +11,7 @@ import torch
 from matplotlib.figure import Figure
 from PIL import Image
 
+from slimreid.arrays import Floats
 from slimreid.config.model import BOTH
 from slimreid.data.batches import ModalBatch
 from slimreid.data.lookup import find_sample
@@ -27,7 +28,7 @@ from slimreid.evaluation.reports.feature_metrics import prepare_rows
 from slimreid.inference.features.data import ModelData, camera_numbers, eval_config
 from slimreid.inference.features.extract import Extraction, extract_features
 from slimreid.inference.loaded_model import LoadedModel
-from slimreid.inference.similarity import Floats, check_kind, join_branches
+from slimreid.inference.similarity import check_kind, join_branches
 from slimreid.inference.trained_model import TrainedModel
 from slimreid.modalities import parse_subset
 from slimreid.models.heads import ReIDOutput

@@ -14,13 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
-from numpy.typing import NDArray
 
+from slimreid.arrays import Doubles
 from slimreid.errors import DataError
 from slimreid.evaluation.metrics.result import RetrievalResult
 from slimreid.visual.style import LIGHT, Look, check_names, legend_name, line_style, new_axes
 
-Floats = NDArray[np.float64]
 Rows = Sequence[Mapping[str, Any]]
 """Rows of a run's `metrics.jsonl`."""
 
@@ -134,7 +133,7 @@ def cmc_curves(results: Mapping[str, RetrievalResult], look: Look = LIGHT, *, ma
     return figure
 
 
-def _losses(rows: Rows, kind: str) -> dict[str, Floats]:
+def _losses(rows: Rows, kind: str) -> dict[str, Doubles]:
     """Per loss its place (update or epoch) and value, without training accuracy, which is no loss."""
     found: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
@@ -146,10 +145,10 @@ def _losses(rows: Rows, kind: str) -> dict[str, Floats]:
     return {name: _thinned(np.array(pairs, float)) for name, pairs in found.items()}
 
 
-def _thinned(pairs: Floats) -> Floats:
+def _thinned(pairs: Doubles) -> Doubles:
     """Places and values (n, 2) -> both (2, m): means of at most `_POINTS` equal stretches."""
     parts = np.array_split(pairs, min(len(pairs), _POINTS))
-    means: Floats = np.array([part.mean(axis=0) for part in parts]).T
+    means: Doubles = np.array([part.mean(axis=0) for part in parts]).T
     return means
 
 

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
+from slimreid.arrays import Doubles, Ints
 from slimreid.errors import DataError
 from slimreid.files import natural_key
 from slimreid.visual.style import LIGHT, Look, check_names, marker, new_axes
 
-Floats = NDArray[np.floating]
-Ints = NDArray[np.int64]
+Features = NDArray[np.floating]
 
 _PCA = 50
 """Channels that t-SNE gets: more cost time and change little."""
@@ -32,7 +32,7 @@ _LETTER = np.array([0.021, 0.055])
 class Embeddings:
     """Features (R, D) of one run, with identity and camera of each row."""
 
-    features: Floats
+    features: Features
     identities: Sequence[str]
     cameras: Sequence[str]
 
@@ -65,7 +65,7 @@ def choose_points(
     return np.array(sorted(rows), dtype=np.int64)
 
 
-def project(features: Floats, seed: int = 0) -> NDArray[np.float64]:
+def project(features: Features, seed: int = 0) -> Doubles:
     """Features (R, D) in the plane (R, 2): L2-normalised, by PCA to 50 channels, then by t-SNE.
 
     The same input gives the same output. Raises `DataError` for fewer than 4 rows.
@@ -81,7 +81,7 @@ def project(features: Floats, seed: int = 0) -> NDArray[np.float64]:
     perplexity = min(30.0, max(2.0, (R - 1) / 4))
     start = "pca" if varies and x.shape[1] > 1 else "random"
     tsne = TSNE(2, perplexity=perplexity, init=start, learning_rate="auto", random_state=seed)
-    plane: NDArray[np.float64] = tsne.fit_transform(x).astype(np.float64)
+    plane: Doubles = tsne.fit_transform(x).astype(np.float64)
     return plane
 
 
@@ -124,9 +124,7 @@ def embedding_map(
     return figure
 
 
-def _draw(
-    axes: Axes, plane: NDArray[np.float64], who: list[tuple[str, str]], cameras: list[str], look: Look
-) -> None:
+def _draw(axes: Axes, plane: Doubles, who: list[tuple[str, str]], cameras: list[str], look: Look) -> None:
     axes.set(xticks=[], yticks=[])
     axes.grid(False)
     for spine in axes.spines.values():
@@ -154,11 +152,9 @@ def _draw(
         axes.text(x, y, name, ha="center", va="center", fontsize=10, weight="bold", path_effects=halo)
 
 
-def apart(
-    places: NDArray[np.float64], letters: Sequence[int], extent: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def apart(places: Doubles, letters: Sequence[int], extent: Doubles) -> Doubles:
     """Centres (n, 2) of labels of so many letters in a map of the given extent, moved up from each other."""
-    moved: NDArray[np.float64] = places.copy()
+    moved: Doubles = places.copy()
     wide, high = (_LETTER * extent).tolist()
     done: list[int] = []
     for number in np.argsort(places[:, 1], kind="stable").tolist():

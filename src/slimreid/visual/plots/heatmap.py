@@ -10,21 +10,19 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from numpy.typing import NDArray
 
+from slimreid.arrays import Doubles
 from slimreid.errors import DataError
 from slimreid.evaluation.reports.formatting import points_range
 from slimreid.visual.style import HEAT, LIGHT, WIDTH, Look, check_names, new_axes
 
-Floats = NDArray[np.float64]
-
 
 def missing_heatmap(
-    matrices: Mapping[str, Floats],
+    matrices: Mapping[str, Doubles],
     subsets: Sequence[str],
     look: Look = LIGHT,
     *,
-    chance: float | Floats | None = None,
+    chance: float | Doubles | None = None,
 ) -> Figure:
     """mAP for every set of modalities that the query (rows) and the gallery (columns) may have.
 
@@ -71,7 +69,7 @@ def missing_heatmap(
     return figure
 
 
-def _levels(chance: float | Floats | None, shape: tuple[int, int]) -> Floats:
+def _levels(chance: float | Doubles | None, shape: tuple[int, int]) -> Doubles:
     """The chance level of every cell, NaN where there is none."""
     given = np.asarray(np.nan if chance is None else chance, dtype=np.float64)
     if given.shape not in ((), shape):
@@ -79,7 +77,7 @@ def _levels(chance: float | Floats | None, shape: tuple[int, int]) -> Floats:
     return np.broadcast_to(given, shape)
 
 
-def _mark_chance(bar: Axes, levels: Floats, look: Look) -> None:
+def _mark_chance(bar: Axes, levels: Doubles, look: Look) -> None:
     """A line at the chance level, or a band from the lowest to the highest, and its number."""
     low, high = 100 * float(np.nanmin(levels)), 100 * float(np.nanmax(levels))
     bar.axhline(low, color=look.wrong, linewidth=3)
@@ -99,7 +97,7 @@ def _mark_chance(bar: Axes, levels: Floats, look: Look) -> None:
     )
 
 
-def _draw(axes: Axes, points: Floats, look: Look, scale: Normalize, chance: Floats) -> None:
+def _draw(axes: Axes, points: Doubles, look: Look, scale: Normalize, chance: Doubles) -> None:
     """The cells of one matrix (R, C); `chance` has the level of each, NaN where there is none."""
     R, C = points.shape
     colours = matplotlib.colormaps[HEAT]

@@ -8,12 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
-from numpy.typing import NDArray
 
+from slimreid.arrays import Doubles
 from slimreid.evaluation.metrics.roc import FALSE_MATCH_RATES, RocCurve
 from slimreid.visual.style import LIGHT, Look, check_names, legend_name, line_style, new_axes
-
-Floats = NDArray[np.float64]
 
 _NO_FALSE_MATCH = 1e-12
 """Stands for a false match rate of zero, which a logarithmic axis does not have; left of what is shown."""
@@ -91,7 +89,7 @@ def score_histograms(
     return figure
 
 
-def _staircase(false_rate: Floats, true_rate: Floats) -> tuple[Floats, Floats]:
+def _staircase(false_rate: Doubles, true_rate: Doubles) -> tuple[Doubles, Doubles]:
     """The curve from left to right at places that differ on a logarithmic axis.
 
     The first place stands for no false match at all; up to the second nothing better was measured.

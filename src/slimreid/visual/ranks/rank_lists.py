@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from slimreid.arrays import Bools, Floats, Ints
 from slimreid.data.images.decode import read_images
 from slimreid.data.manifest import Manifest, Sample, Window
 from slimreid.errors import ConfigError, DataError
@@ -53,9 +54,9 @@ class FirstItems:
     Ignored items are not among them, and there may be fewer than asked for.
     """
 
-    index: NDArray[np.int64]
-    score: NDArray[np.float32]
-    is_match: NDArray[np.bool_]
+    index: Ints
+    score: Floats
+    is_match: Bools
 
     @classmethod
     def from_result(cls, result: RetrievalResult, query: int, length: int = 10) -> FirstItems:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import ndimage
 
+from slimreid.arrays import Pixels
 from slimreid.data.synthetic.scenery.canvas import HEAT, NEAR, OBJECT, SUN, VISIBLE, Array
 from slimreid.data.synthetic.scenery.scene import SUPERSAMPLE, Camera
 from slimreid.modalities import NIR, RGB, TIR
@@ -149,7 +149,7 @@ def _noise(shape: tuple[int, ...], sigma: float, rng: Rng) -> Array:
 SENSORS: dict[str, Callable[..., Array]] = {RGB: expose_rgb, NIR: expose_nir, TIR: expose_tir}
 
 
-def to_bytes(picture: Array) -> NDArray[np.uint8]:
+def to_bytes(picture: Array) -> Pixels:
     """A picture in 0 … 1 as 8-bit numbers."""
-    numbers: NDArray[np.uint8] = np.clip(picture * 255 + 0.5, 0, 255).astype(np.uint8)
+    numbers: Pixels = np.clip(picture * 255 + 0.5, 0, 255).astype(np.uint8)
     return numbers

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from slimreid.arrays import Floats
 from slimreid.gallery.store.milvus.collections import MOST, Collections, text_key
-from slimreid.gallery.store.rows import Floats, Found, split_modalities
+from slimreid.gallery.store.rows import Found, split_modalities
 from slimreid.inference.similarity import Prepared, Similarity, presence
 
 TIMES, MORE = 4, 50

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from slimreid.arrays import Floats, Ints
 from slimreid.errors import DataError
 from slimreid.gallery.errors import GalleryDamagedError, GalleryError
 from slimreid.gallery.store.contract import EVERYTHING, GENERATION
@@ -23,9 +24,7 @@ from slimreid.gallery.store.rows import (
     LOG_COLUMNS,
     Change,
     Filter,
-    Floats,
     Found,
-    Ints,
     LogEntry,
     ModelInfo,
     Row,

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from slimreid.arrays import Bools, Floats, Ints
 from slimreid.gallery.index.columns import Columns
 from slimreid.gallery.index.memory import MemoryIndex
 from slimreid.gallery.index.sidecar import Arrays, Key, Sidecar
-from slimreid.gallery.store.rows import Floats, Ints, ModelInfo, split_modalities
+from slimreid.gallery.store.rows import ModelInfo, split_modalities
 from slimreid.gallery.store.sqlite.changes import version
 from slimreid.gallery.store.sqlite.statements import ROW_MASK, feature_key, from_blobs
 
@@ -66,7 +66,7 @@ class IndexReader:
 
     def _features(
         self, model: ModelInfo, generation: int, after: int
-    ) -> Iterator[tuple[Ints, Floats, NDArray[np.bool_]]]:
+    ) -> Iterator[tuple[Ints, Floats, Bools]]:
         """Features of the rows after an id, by ascending id."""
         end = feature_key(generation + 1, 0)
         sql = (

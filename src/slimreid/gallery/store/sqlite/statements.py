@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from slimreid.arrays import Floats
 from slimreid.gallery.errors import GalleryDamagedError
-from slimreid.gallery.store.rows import Filter, Floats
+from slimreid.gallery.store.rows import Filter
 
 SHIFT = 40
 """Bits of a row's number in `features.key`."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from slimreid.arrays import Floats, Ints
 from slimreid.gallery.errors import GalleryBusyError, GalleryDamagedError, GalleryError
 from slimreid.gallery.store.contract import EVERYTHING, GENERATION
 from slimreid.gallery.store.rows import (
@@ -18,9 +19,7 @@ from slimreid.gallery.store.rows import (
     LOG_COLUMNS,
     Change,
     Filter,
-    Floats,
     Found,
-    Ints,
     LogEntry,
     ModelInfo,
     Row,
