@@ -62,7 +62,6 @@ class ReIDDataset(Dataset[LoadedSample]):
         self.samples = self.reader.samples
         self.modalities = manifest.modalities
         self.label_encoder = label_encoder or LabelEncoder.from_manifest(manifest)
-        self.on_error = self.reader.on_error
         self.seed = seed
 
     def __len__(self) -> int:

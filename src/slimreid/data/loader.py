@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -14,11 +13,8 @@ from slimreid.config import Config
 from slimreid.data.batches import ModalBatch
 from slimreid.data.dataset import LoadedSample, ReIDDataset
 from slimreid.data.manifest import LabelEncoder, Manifest, Split, read_manifest
-from slimreid.data.sample_reader import stop_message
 from slimreid.data.sampler import IdentitySampler, SampleKey, SequentialSampler
-from slimreid.errors import ConfigError, DataError
-
-logger = logging.getLogger(__name__)
+from slimreid.errors import ConfigError
 
 
 def _end_quietly(_: int) -> None:
@@ -47,7 +43,7 @@ class BatchLoader:
     ) -> None:
         self.dataset = dataset
         self.sampler = sampler
-        self.dropped: dict[int, str] = {}
+        self.dropped = dataset.reader.dropped
         self._loader: DataLoader[LoadedSample] = DataLoader(
             dataset,
             batch_sampler=_WithoutDropped(sampler, self.dropped),
@@ -66,11 +62,7 @@ class BatchLoader:
         batch: ModalBatch
         for batch in self._loader:
             for index, message in batch.dropped:
-                if self.dataset.on_error == "raise":
-                    raise DataError(stop_message(message))
-                if index not in self.dropped:
-                    self.dropped[index] = message
-                    logger.warning("sample dropped: %s", message)
+                self.dataset.reader.drop(index, message)
             if len(batch):
                 yield batch
 

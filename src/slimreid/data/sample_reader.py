@@ -54,6 +54,8 @@ class SampleReader:
             if name not in manifest.modalities:
                 raise ConfigError(f"data.windows.{name}: the data has {', '.join(manifest.modalities)} only")
         self.on_error = data.on_error
+        self.dropped: dict[int, str] = {}
+        """Row -> message."""
         self.at_least = self.size if data.scaled_decode else None
         self.cache = _make_cache(data, manifest.root, self.size)
         self._resize = resize
@@ -86,6 +88,14 @@ class SampleReader:
         mean, std = self.transforms.mean, self.transforms.std
         return {name: normalise(x, mean, std) for name, x in self.resized(self.samples[number]).items()}
 
+    def drop(self, row: int, message: str) -> None:
+        """Leave out a sample that cannot be read, logged once; `on_error: raise` raises `DataError`."""
+        if self.on_error == "raise":
+            raise DataError(f"{message} (or leave it out: --skip-broken, in training data.on_error skip)")
+        if row not in self.dropped:
+            self.dropped[row] = message
+            logger.warning("sample dropped: %s", message)
+
 
 def _make_cache(data: DataConfig, root: Path, size: tuple[int, int]) -> ImageCache | None:
     if data.cache == "ram":
@@ -98,11 +108,6 @@ def _make_cache(data: DataConfig, root: Path, size: tuple[int, int]) -> ImageCac
 def broken_message(sample: Sample, error: DataError) -> str:
     """How a sample whose files cannot be read is spoken of."""
     return f"row {sample.row}: {error}"
-
-
-def stop_message(message: str) -> str:
-    """What is said where such a sample stops the work."""
-    return f"{message} (or leave it out: --skip-broken, in training data.on_error skip)"
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,7 @@ class BatchReader:
         self.reader = SampleReader(manifest, SPLITS, config.transforms, config.data, resize=resize)
         self.label_encoder = label_encoder
         self.workers = config.data.workers
-        self.dropped: dict[int, str] = {}
+        self.dropped = self.reader.dropped
         rows, size = range(len(self.reader)), config.batch.test
         self._batches = [rows[at : at + size] for at in range(0, len(rows), size)]
 
@@ -137,10 +142,7 @@ class BatchReader:
         ahead = partial(work_ahead, ahead=2 * self.workers, threads=self.workers)
         for read in (ahead if self.workers else map)(self._read, self._batches):
             for row, message in read.broken:
-                if self.reader.on_error == "raise":
-                    raise DataError(stop_message(message))
-                self.dropped[row] = message
-                logger.warning("sample dropped: %s", message)
+                self.reader.drop(row, message)
             if len(read.batch):
                 yield read.batch
 

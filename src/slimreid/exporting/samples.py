@@ -12,7 +12,7 @@ import numpy as np
 
 from slimreid.arrays import Bools, Floats, Ints, Pixels
 from slimreid.data.manifest import SPLITS, Manifest, Sample
-from slimreid.data.sample_reader import SampleReader, broken_message, normalise, stop_message
+from slimreid.data.sample_reader import SampleReader, broken_message, normalise
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.metrics.labels import Labels
 from slimreid.evaluation.query_gallery import SPLITS_OF, parts_of, retrieval_labels
@@ -121,9 +121,7 @@ def _read(
         try:
             pixels = reader.resized(sample)
         except DataError as error:
-            if reader.on_error == "raise":
-                raise DataError(stop_message(broken_message(sample, error))) from None
-            logger.warning("sample dropped: %s", broken_message(sample, error))
+            reader.drop(row, broken_message(sample, error))
             continue
         for m, name in enumerate(images):
             if name in pixels:
