@@ -96,6 +96,13 @@ def read_images(
     return result
 
 
+def read_pictures(
+    images: Mapping[str, ImageRef], root: Path, windows: Mapping[str, Window] | None = None
+) -> dict[str, Image.Image]:
+    """All images of a sample, for drawing."""
+    return {name: Image.fromarray(pixels) for name, pixels in read_images(images, root, windows).items()}
+
+
 def decode_file(path: Path, window: Window | None = None, at_least: tuple[int, int] | None = None) -> Pixels:
     """Decode a whole file to (H, W, 3) uint8; raises `DataError` with the path.
 

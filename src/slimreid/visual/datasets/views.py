@@ -12,7 +12,7 @@ from torch import Tensor
 
 from slimreid.data.batches import ModalBatch
 from slimreid.data.dataset import ReIDDataset
-from slimreid.data.images.decode import read_images
+from slimreid.data.images.decode import read_pictures
 from slimreid.data.manifest import Manifest, Sample, Split
 from slimreid.errors import ConfigError, DataError
 from slimreid.files import atomic_write, natural_key, write_text
@@ -44,9 +44,8 @@ def dataset_rows(
     for name in (names[i] for i in chosen):
         members = _spread_over_cameras(by_identity[name], rng)[:images]
         members.sort(key=lambda s: natural_key(s.camera))
-        pixels = [read_images(s.images, manifest.root) for s in members]
-        cells = [{m: Image.fromarray(p) for m, p in images.items()} for images in pixels]
-        rows.append(ContactRow(name, list(cells), [f"camera {s.camera}" for s in members]))
+        captions = [f"camera {s.camera}" for s in members]
+        rows.append(ContactRow(name, [read_pictures(s.images, manifest.root) for s in members], captions))
     return rows
 
 
@@ -68,15 +67,14 @@ def batch_rows(batch: ModalBatch, dataset: ReIDDataset) -> list[ContactRow]:
         pixels = ((image * config.std + config.mean) * 255).clamp(0, 255).round()
         return Image.fromarray(pixels.byte().permute(1, 2, 0).numpy())
 
-    names = {number: name for name, number in dataset.label_encoder.identity.items()}
-    cameras = {number: name for name, number in dataset.label_encoder.camera.items()}
-    rows: dict[int, ContactRow] = {}
-    for b, identity in enumerate(batch.identity.tolist()):
-        row = rows.setdefault(identity, ContactRow(names[identity], [], []))
+    rows: dict[str, ContactRow] = {}
+    for b, number in enumerate(batch.index.tolist()):
+        sample = dataset.samples[number]
+        row = rows.setdefault(sample.identity, ContactRow(sample.identity, [], []))
         row.cells.append(
             {m: picture(batch.images[m][b]) for i, m in enumerate(batch.modalities) if batch.present[b, i]}
         )
-        row.captions.append(f"camera {cameras[int(batch.camera[b])]}")
+        row.captions.append(f"camera {sample.camera}")
     return list(rows.values())
 
 

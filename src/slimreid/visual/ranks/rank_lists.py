@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from slimreid.arrays import Bools, Floats, Ints
-from slimreid.data.images.decode import read_images
+from slimreid.data.images.decode import read_pictures
 from slimreid.data.manifest import Manifest, Sample, Window
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.metrics.labels import Labels
@@ -182,7 +182,6 @@ def open_samples(
 
     def open_(number: int) -> Pictures:
         images = {name: ref for name, ref in samples[number].images.items() if name not in without}
-        pixels = read_images(images, manifest.root, windows or {}) if images else {}
-        return {name: Image.fromarray(p) for name, p in pixels.items()}
+        return read_pictures(images, manifest.root, windows)
 
     return open_

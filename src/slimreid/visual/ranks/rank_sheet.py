@@ -11,7 +11,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from slimreid.data.images.decode import read_images
+from slimreid.data.images.decode import read_pictures
 from slimreid.data.manifest import ImageRef
 from slimreid.errors import ConfigError
 from slimreid.inference.loaded_model import LoadedModel
@@ -225,7 +225,7 @@ def draw_answers(answers: Sequence[Answer], loaded: LoadedModel, path: Path) -> 
 
     def pictures(paths: dict[str, Path]) -> Pictures:
         images = {name: ImageRef(path.as_posix()) for name, path in paths.items()}
-        return {name: Image.fromarray(p) for name, p in read_images(images, Path("/"), windows).items()}
+        return read_pictures(images, Path("/"), windows)
 
     rows = []
     for answer in answers:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from slimreid.data.images.decode import read_images
+from slimreid.data.images.decode import read_pictures
 from slimreid.data.manifest import ImageRef, Manifest, Sample
 from slimreid.errors import DataError
 from slimreid.files import atomic_write
@@ -70,8 +70,7 @@ def _row_pictures(gallery: Gallery, loaded: LoadedModel, row: Row, patches: bool
 def _pictures(loaded: LoadedModel, images: Mapping[str, Any], patches: bool) -> Pictures:
     if patches:
         return _kept_patches(loaded, images)
-    found = read_images(images, Path(), loaded.config.data.windows)
-    return {name: Image.fromarray(pixels) for name, pixels in found.items()}
+    return read_pictures(images, Path(), loaded.config.data.windows)
 
 
 def _kept_patches(loaded: LoadedModel, images: Mapping[str, ImageRef]) -> Pictures:
