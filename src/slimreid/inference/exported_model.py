@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.model_card import ModelCard
 from slimreid.inference.onnx_engine import OnnxEngine
 from slimreid.inference.similarity import Similarity, check_kind
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,12 +72,9 @@ class ExportedModel(LoadedModel):
 
         Samples that have the same modalities are computed together, by the graph of these modalities.
         """
-        cameras = self._known_cameras(batch)
-        branches = [kind for kind in self.sizes if kind != BOTH]
-        found = {kind: np.empty((len(batch), self.sizes[kind]), np.float32) for kind in branches}
-        for subset, rows in batch.by_subset():
-            images = {name: batch.images[name][rows] for name in subset}
-            part = self.engine.features(images, cameras[rows])
+        branches = {kind: size for kind, size in self.sizes.items() if kind != BOTH}
+        found = {kind: np.empty((len(batch), size), np.float32) for kind, size in branches.items()}
+        for rows, part in self._run(batch, self.engine.features):
             for kind in branches:
                 found[kind][rows] = part[kind]
         return found
@@ -86,19 +86,20 @@ class ExportedModel(LoadedModel):
 
     def kept_patches(self, batch: ImageBatch) -> Ints:
         """Numbers (B, M, K) of the patches that the last stage of token reduction kept."""
-        cameras, last = self._known_cameras(batch), self.exported.stages[-1]
-        parts = []
-        for subset, rows in batch.by_subset():
-            images = {name: batch.images[name][rows] for name in subset}
-            parts.append((rows, self.engine.kept_patches(images, cameras[rows])[last]))
+        last = self.exported.stages[-1]
+        parts = [(rows, part[last]) for rows, part in self._run(batch, self.engine.kept_patches)]
         found = np.zeros((len(batch), *parts[0][1].shape[1:]), np.int64)
         for rows, part in parts:
             found[rows] = part
         return found
 
-    def _known_cameras(self, batch: ImageBatch) -> Ints:
-        """Cameras (B,) as a graph takes them: −1 for those it was not trained on."""
-        return np.where(batch.camera < len(self.cameras), batch.camera, -1)
+    def _run(
+        self, batch: ImageBatch, graph: Callable[[dict[str, Floats], Ints], T]
+    ) -> Iterator[tuple[Ints, T]]:
+        """Samples that have the same modalities, and what their graph makes of their images and cameras."""
+        cameras = np.where(batch.camera < len(self.cameras), batch.camera, -1)  # −1 = not trained on
+        for subset, rows in batch.by_subset():
+            yield rows, graph({name: batch.images[name][rows] for name in subset}, cameras[rows])
 
 
 def load_exported(
