@@ -92,7 +92,7 @@ def test_interval_covers_the_truth() -> None:
 def test_parts_of_draws_change_nothing_but_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     result = retrieve(**case(0))
     expected = bootstrap_map(result, samples=200)
-    monkeypatch.setattr("slimreid.evaluation.metrics.result._DRAWS_AT_ONCE", 100)
+    monkeypatch.setattr("slimreid.bootstrap._NUMBERS_AT_ONCE", 100)
     found = bootstrap_map(result, samples=200)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
 

@@ -5,7 +5,7 @@ Queries of one identity stand or fall together, so intervals are over resampled 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from scipy.special import digamma
 
 from slimreid.arrays import Bools, Doubles, Floats, Ints
+from slimreid.bootstrap import percentile_interval, resample
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.metrics.roc import RocCurve
 
 RANKS = (1, 5, 10, 20)
 """Ranks of the CMC that tables show."""
-_DRAWS_AT_ONCE = 2**22
 
 
 def expected_average_precision(matches: Ints, candidates: Ints) -> Doubles:
@@ -215,7 +215,7 @@ def bootstrap_map(
     if result.identities < 2:
         return Interval(result.map, np.nan, np.nan, level, 0)
     means = _resampled_means(result, [result.average_precision], samples, level, seed)[0]
-    low, high = _percentiles(means, level)
+    low, high = percentile_interval(means, level)
     return Interval(result.map, low, high, level, samples)
 
 
@@ -241,7 +241,7 @@ def paired_bootstrap(
     precisions = [first.average_precision, second.average_precision]
     before, after = _resampled_means(first, precisions, samples, level, seed)
     difference = after - before
-    low, high = _percentiles(difference, level)
+    low, high = percentile_interval(difference, level)
     positive = float((difference > 0).mean() + (difference == 0).mean() / 2)
     return PairedDifference(second.map - first.map, low, high, level, samples, positive)
 
@@ -259,19 +259,5 @@ def _resampled_means(
         raise DataError("an interval over identities needs at least two of them with a correct match")
     queries = np.bincount(identity).astype(np.float64)
     sums = [np.bincount(identity, weights=v[valid]) for v in values]
-    parts = [[draws @ s / (draws @ queries) for s in sums] for draws in _draws(len(names), samples, seed)]
+    parts = [[draws @ s / (draws @ queries) for s in sums] for draws in resample(len(names), samples, seed)]
     return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
-
-
-def _draws(identities: int, samples: int, seed: int) -> Iterator[Doubles]:
-    """How often each identity is drawn, (some samples, identities), in parts that bound the memory."""
-    rng = np.random.default_rng(seed)
-    step = max(1, _DRAWS_AT_ONCE // identities)
-    for start in range(0, samples, step):
-        size = min(step, samples - start)
-        yield rng.multinomial(identities, np.full(identities, 1 / identities), size=size).astype(np.float64)
-
-
-def _percentiles(values: Doubles, level: float) -> tuple[float, float]:
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)

@@ -7,13 +7,13 @@ anybody, FNIR the share of searches for enrolled identities that do not end with
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import betaincinv
 
 from slimreid.arrays import Bools, Doubles
+from slimreid.bootstrap import percentile_interval, resample
 from slimreid.errors import ConfigError
 from slimreid.gallery.decisions.searches import Names, Searches
 
@@ -22,7 +22,6 @@ LEVEL = 0.95
 RESAMPLES = 1000
 LEAST_IDENTITIES = 20
 """Fewer identities say little about others, however many searches each of them has."""
-_NUMBERS_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True)
@@ -117,8 +116,8 @@ def rate_estimate(wrong: Bools, identity: Names, seed: int = 0) -> Estimate:
         return Estimate(math.nan, math.nan, math.nan)
     low, high = _binomial_interval(count, n)
     searched, errors = _per_identity(wrong, identity)
-    shares = [draws @ errors / (draws @ searched) for draws in _draws(len(searched), len(searched), seed)]
-    resampled_low, resampled_high = _percentiles(np.concatenate(shares))
+    shares = [draws @ errors / (draws @ searched) for draws in resample(len(searched), RESAMPLES, seed)]
+    resampled_low, resampled_high = percentile_interval(np.concatenate(shares), LEVEL)
     return Estimate(count / n, min(low, resampled_low), max(high, resampled_high))
 
 
@@ -140,11 +139,11 @@ def threshold_estimate(scores: Doubles, identity: Names, rate: float, seed: int 
     names, member = np.unique(identity, return_inverse=True)
     member = member.reshape(-1)[order]
     found = []
-    for draws in _draws(len(names), len(scores), seed):
+    for draws in resample(len(names), RESAMPLES, seed, len(scores)):
         above = draws[:, member].cumsum(axis=1)  # (some resamples, n): searches that score this or more
         allowed = np.floor(share * above[:, -1:] + 1e-9)
         found.append(ranked[(above > allowed).argmax(axis=1)])
-    low, high = _percentiles(np.concatenate(found))
+    low, high = percentile_interval(np.concatenate(found), LEVEL)
     return Estimate(threshold, min(low, threshold), max(high, threshold))
 
 
@@ -154,20 +153,6 @@ def rate_after_growth(rate: float, measured: int, now: int) -> float:
     A gallery that shrank is credited with nothing.
     """
     return rate if now <= measured else 1 - (1 - rate) ** (now / measured)
-
-
-def _draws(identities: int, width: int, seed: int) -> Iterator[Doubles]:
-    """How often each identity is drawn, (some resamples, identities); `width` bounds the memory used."""
-    rng = np.random.default_rng(seed)
-    step = max(1, _NUMBERS_AT_ONCE // max(width, identities))
-    equal = np.full(identities, 1 / identities)
-    for start in range(0, RESAMPLES, step):
-        yield rng.multinomial(identities, equal, size=min(step, RESAMPLES - start)).astype(np.float64)
-
-
-def _percentiles(values: Doubles) -> tuple[float, float]:
-    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
 
 
 def _binomial_interval(count: int, n: int) -> tuple[float, float]:
