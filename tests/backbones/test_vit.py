@@ -169,7 +169,6 @@ def test_switches_change_the_result() -> None:
         {"norm_eps": 1e-1},
         {"qkv_bias": "no_key", "positions": "rotary"},
         {"layer_scale": 0.1},
-        {"final_norm": False},
         {"pre_norm": True},
         {"registers": 1},
         {"projection": 64},

@@ -56,7 +56,7 @@ class ViT(nn.Module):
         self.pre_norm = nn.LayerNorm(width, eps=config.norm_eps) if config.pre_norm else nn.Identity()
         drops = [config.drop_path * i / max(1, config.depth - 1) for i in range(config.depth)]
         self.blocks = nn.ModuleList(Block(config, drop) for drop in drops)
-        self.final_norm = nn.LayerNorm(width, eps=config.norm_eps) if config.final_norm else nn.Identity()
+        self.final_norm = nn.LayerNorm(width, eps=config.norm_eps)
         self.projection = (
             nn.Linear(width, config.projection, bias=False) if config.projection else nn.Identity()
         )

@@ -53,8 +53,6 @@ class ViTConfig:
     """Base period of the rotary frequencies."""
     norm_eps: float = 1e-6
     """Epsilon of all LayerNorms."""
-    final_norm: bool = True
-    """Whether a LayerNorm over all tokens follows the last block."""
     projection: int | None = None
     """Output channels of a bias-free projection of all tokens after the final norm; None = no projection."""
     drop_path: float = 0.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from slimreid.gallery.decisions.quality import CLOSER_TO_OTHER, NEAR_DUPLICATE, Limits
+from slimreid.gallery.decisions.quality import CLOSER_TO_OTHER, DUPLICATE, NEAR_DUPLICATE
 from slimreid.gallery.embedder import prepare
 from slimreid.gallery.store.contract import Store
 from slimreid.gallery.store.rows import Filter, Found, Row, in_parts
@@ -59,7 +59,7 @@ def neighbour_reasons(
 
 def _duplicate(row: int, found: Found) -> tuple[str, ...]:
     for number, cosine in zip(found.ids.tolist(), found.scores.tolist(), strict=True):
-        if number != row and cosine >= Limits.duplicate:
+        if number != row and cosine >= DUPLICATE:
             return (f"{NEAR_DUPLICATE} of row {number}",)
     return ()
 

@@ -24,6 +24,8 @@ from slimreid.modalities import canonical, find_modality
 
 FIELDS = ("split", "modality", "identity", "camera", "scene")
 _STRANGE, _LEFT_OUT = "strange", "left out"
+_DEEP, _MANY = 3, 6
+"""Levels of folders, and entries of each, that an error message shows."""
 
 
 def image_files(root: Path, only: Collection[str] | None = None) -> Iterator[Path]:
@@ -44,18 +46,18 @@ def image_files(root: Path, only: Collection[str] | None = None) -> Iterator[Pat
                 yield path
 
 
-def describe_tree(root: Path, depth: int = 3, most: int = 6) -> str:
+def describe_tree(root: Path) -> str:
     """The first few folders and files below `root`, indented, for error messages."""
     lines: list[str] = []
 
     def walk(folder: Path, level: int) -> None:
         entries = sorted(folder.iterdir(), key=lambda p: (p.is_file(), natural_key(p.name)))
-        for entry in entries[:most]:
+        for entry in entries[:_MANY]:
             lines.append(f"{'  ' * (level + 1)}{printable(entry.name)}{'/' if entry.is_dir() else ''}")
-            if entry.is_dir() and level + 1 < depth:
+            if entry.is_dir() and level + 1 < _DEEP:
                 walk(entry, level + 1)
-        if len(entries) > most:
-            lines.append(f"{'  ' * (level + 1)}... and {len(entries) - most} more")
+        if len(entries) > _MANY:
+            lines.append(f"{'  ' * (level + 1)}... and {len(entries) - _MANY} more")
 
     walk(root, 0)
     return "\n".join(lines) or "  (nothing)"

@@ -34,24 +34,18 @@ TOO_SMALL, BLURRED, EMPTY = "too small", "blurred", "empty"
 NEAR_DUPLICATE, CLOSER_TO_OTHER = "near-duplicate", "closer to somebody else"
 REASONS = (TOO_SMALL, BLURRED, EMPTY, NEAR_DUPLICATE, CLOSER_TO_OTHER)
 
+LONGER_SIDE, SHORTER_SIDE = 32, 16
+"""Least lengths in pixels."""
+CONTRAST = 6.0
+"""Least standard deviation of the grey levels, of 255."""
+SHARPNESS = 0.15
+"""Least value of `sharpness`."""
+DUPLICATE = 0.997
+"""Cosine from which two samples are the same picture."""
+
 _LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 _HEIGHT = 128
 """Sharpness is measured at about this height, so that it does not depend on the size of a crop."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What is still accepted."""
-
-    longer_side: int = 32
-    """Least length of the longer side, in pixels."""
-    shorter_side: int = 16
-    """Least length of the shorter side, in pixels."""
-    contrast: float = 6.0
-    """Grey levels of 255."""
-    sharpness: float = 0.15
-    duplicate: float = 0.997
-    """Cosine from which two samples are the same picture."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +61,12 @@ class Quality:
             raise DataError(f"quality must lie between 0 and 1, not {self.value}")
 
 
-def image_quality(pixels: Pixels, limits: Limits | None = None) -> Quality:
+def image_quality(pixels: Pixels) -> Quality:
     """Quality of an image (H, W) or (H, W, 3) of uint8.
 
     The value is the product of three factors, each 0 at half of its limit and below, 1 at twice the limit and
     above. Raises `DataError` for other shapes or types.
     """
-    limits = limits or Limits()
     if (
         pixels.dtype != np.uint8
         or pixels.ndim not in (2, 3)
@@ -87,23 +80,23 @@ def image_quality(pixels: Pixels, limits: Limits | None = None) -> Quality:
     sides = sorted(grey.shape)
     contrast = float(grey.std())
     relative = {
-        TOO_SMALL: min(sides[1] / limits.longer_side, sides[0] / limits.shorter_side),
-        EMPTY: contrast / limits.contrast,
+        TOO_SMALL: min(sides[1] / LONGER_SIDE, sides[0] / SHORTER_SIDE),
+        EMPTY: contrast / CONTRAST,
     }
-    if contrast >= limits.contrast and sides[0] >= 3:  # the sharpness of nothing is noise
-        relative[BLURRED] = sharpness(grey) / limits.sharpness
+    if contrast >= CONTRAST and sides[0] >= 3:  # the sharpness of nothing is noise
+        relative[BLURRED] = sharpness(grey) / SHARPNESS
     value = float(np.prod([np.clip(np.log2(max(r, 0.5)) / 2 + 0.5, 0, 1) for r in relative.values()]))
     return Quality(value, tuple(reason for reason in REASONS if relative.get(reason, 1.0) < 1))
 
 
-def sample_quality(images: Mapping[str, Pixels], limits: Limits | None = None) -> Quality:
+def sample_quality(images: Mapping[str, Pixels]) -> Quality:
     """Quality of a sample from its images by modality: the mean value; reasons name the modality.
 
     "tir: blurred". Raises `DataError` where there is no image.
     """
     if not images:
         raise DataError("a sample without images has no quality")
-    found = {name: image_quality(pixels, limits) for name, pixels in images.items()}
+    found = {name: image_quality(pixels) for name, pixels in images.items()}
     reasons = tuple(f"{name}: {reason}" for name, quality in found.items() for reason in quality.reasons)
     return Quality(float(np.mean([quality.value for quality in found.values()])), reasons)
 

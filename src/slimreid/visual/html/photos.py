@@ -150,7 +150,7 @@ def _patches(run: ReportRun) -> list[ShownSample]:
         )
         panels = []
         for view in views:
-            first, *others = ([_shown_panel(p) for p in row] for row in view_panels(view, with_terms=True))
+            first, *others = ([_shown_panel(p) for p in row] for row in view_panels(view))
             panels.append((view.modality, first))
             # A stage after the first has no image of its own: its maps start below those of the first.
             panels += [("", [ShownPanel(), *row]) for row in others]

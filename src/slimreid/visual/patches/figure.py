@@ -52,15 +52,11 @@ class Panel:
     """Colour map of its heat, if it has any."""
 
 
-def view_panels(
-    view: PatchView, *, token: int | None = None, with_terms: bool | None = None
-) -> list[list[Panel]]:
-    """Rows of panels of one modality.
+def view_panels(view: PatchView, *, token: int | None = None) -> list[list[Panel]]:
+    """Rows of panels of one modality, one per stage.
 
-    With one stage, everything in one row. With several, the kept patches of all stages in a row, or, on
-    request (`with_terms=True`), a whole row per stage. `token` chooses the merged token whose weights
-    are shown; None takes the one that rests on the fewest patches. Raises `ConfigError` for a token that
-    does not exist.
+    `token` chooses the merged token whose weights are shown; None takes the one that rests on the fewest
+    patches. Raises `ConfigError` for a token that does not exist.
     """
     if view.image is None:
         return [[Panel(f"no {view.modality}")]]
@@ -69,14 +65,11 @@ def view_panels(
     large = view.image.convert("RGB").resize((width * factor, height * factor), Image.Resampling.BICUBIC)
     image = Panel("image", f"{height}×{width}", np.asarray(large))
     pixels = brighten(np.asarray(large))
-    if with_terms is None:
-        with_terms = len(view.stages) == 1
     rows = [[image]]
     for number, stage in enumerate(view.stages):
-        if with_terms and number:
+        if number:
             rows.append([])
-        if with_terms:
-            rows[-1] += _score_panels(view, stage, pixels)
+        rows[-1] += _score_panels(view, stage, pixels)
         dimmed = dim_dropped(pixels, stage.kept, view.grid)
         lines = outlines(stage.kept, view.grid, pixels.shape[:2])
         rows[-1].append(Panel(stage.label, f"{stage.kept.sum()} of {len(stage.kept)}", dimmed, lines))
@@ -124,10 +117,9 @@ def draw_kept_patches(
     look: Look = LIGHT,
     *,
     token: int | None = None,
-    with_terms: bool | None = None,
     title: str = "",
 ) -> Figure:
-    """Draw the views of one sample, one modality below the other; options as in `view_panels`.
+    """Draw the views of one sample, one modality below the other; `token` as in `view_panels`.
 
     Colours of a map go from its least value to its largest, which are written below it. Raises `ConfigError`
     without any image.
@@ -140,7 +132,7 @@ def draw_kept_patches(
     rows = [
         (view, panels, first == 0)
         for view in views
-        for first, panels in enumerate(view_panels(view, token=token, with_terms=with_terms))
+        for first, panels in enumerate(view_panels(view, token=token))
     ]
     # A stage after the first has no image of its own: its maps start below those of the first.
     columns = max(len(panels) + (not first) for _, panels, first in rows)

@@ -125,7 +125,7 @@ def draw_sample(seen: SeenSample, look: Look = LIGHT, token: int | None = None) 
 
     Raises `ModelError` without token reduction, `ConfigError` for a token that is not there.
     """
-    return draw_kept_patches(seen.views(), look, token=token, with_terms=True, title=seen.title)
+    return draw_kept_patches(seen.views(), look, token=token, title=seen.title)
 
 
 def part_of(data: ModelData, seen: SeenSample) -> Part:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -28,18 +28,16 @@ _POINTS = 200
 """Most points of a line: more cannot be seen and would make the file large."""
 
 
-def loss_curves(
-    runs: Mapping[str, Rows], look: Look = LIGHT, *, over: Literal["step", "epoch"] = "step"
-) -> Figure:
-    """One panel per loss, the total first; a line per run over its updates or epochs.
+def loss_curves(runs: Mapping[str, Rows], look: Look = LIGHT) -> Figure:
+    """One panel per loss, the total first; a line per run over its updates.
 
     Long runs are shown as means over equal stretches of updates. Raises `DataError` without rows.
     """
     check_names(list(runs), "loss curves")
-    found = {name: _losses(rows, over) for name, rows in runs.items()}
+    found = {name: _losses(rows) for name, rows in runs.items()}
     names = list(dict.fromkeys(loss for losses in found.values() for loss in losses))
     if not names:
-        raise DataError(f"{', '.join(runs)}: no rows of kind '{over}' with training losses")
+        raise DataError(f"{', '.join(runs)}: no rows of kind 'step' with training losses")
     names.sort(key=lambda name: name != TOTAL)
     columns = 1 if len(names) == 1 else 2
     lines = math.ceil(len(names) / columns)
@@ -55,24 +53,17 @@ def loss_curves(
             panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         for panel in axes[len(names) :]:
             panel.set_axis_off()
-        figure.supxlabel("update" if over == "step" else "epoch", fontsize=12)
+        figure.supxlabel("update", fontsize=12)
         if len(runs) > 1:
             named = axes[0].get_legend_handles_labels()
             figure.legend(*named, loc="outside upper center", ncols=min(len(runs), 2))
     return figure
 
 
-def map_curves(
-    runs: Mapping[str, Rows],
-    look: Look = LIGHT,
-    *,
-    figure_of_merit: str = "map",
-    label: str = "mAP",
-    chance: float | None = None,
-) -> Figure:
+def map_curves(runs: Mapping[str, Rows], look: Look = LIGHT) -> Figure:
     """mAP over epochs on each part that was evaluated (`val`, `test`); the chosen epoch is ringed.
 
-    `figure_of_merit` is any figure of the epoch rows, e.g. `rank1`. Raises `DataError` if none has it.
+    Raises `DataError` if none was.
     """
     check_names(list(runs), "mAP curves")
     with look.drawing():
@@ -84,9 +75,9 @@ def map_curves(
             chosen = next((row["best"]["epoch"] for row in reversed(epochs) if row.get("best")), None)
             for part in ("val", "test"):
                 points = [
-                    (int(row["epoch"]), 100 * float(row[part][figure_of_merit]))
+                    (int(row["epoch"]), 100 * float(row[part]["map"]))
                     for row in epochs
-                    if figure_of_merit in (row.get(part) or {})
+                    if "map" in (row.get(part) or {})
                 ]
                 if not points:
                     continue
@@ -97,17 +88,15 @@ def map_curves(
                 number += 1
         if not number:
             raise DataError(
-                f"{', '.join(runs)}: no epoch was evaluated for '{figure_of_merit}'; "
+                f"{', '.join(runs)}: no epoch was evaluated for 'map'; "
                 "train with val or test rows in the manifest"
             )
-        if chance is not None:
-            axes.axhline(100 * chance, color=look.faint, linestyle=":", linewidth=1.5, label="chance")
         if rings:
             x, y = zip(*rings, strict=True)
             ring = Line2D(x, y, linestyle="none", marker="o", markersize=13, markerfacecolor="none")
             ring.set(markeredgecolor=look.accent, markeredgewidth=2, label="chosen", zorder=3)
             axes.add_line(ring)
-        axes.set(xlabel="epoch", ylabel=f"{label} (points)")
+        axes.set(xlabel="epoch", ylabel="mAP (points)")
         _from_zero(axes, least=10.0)
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.legend(loc="best")
@@ -133,15 +122,15 @@ def cmc_curves(results: Mapping[str, RetrievalResult], look: Look = LIGHT, *, ma
     return figure
 
 
-def _losses(rows: Rows, kind: str) -> dict[str, Doubles]:
-    """Per loss its place (update or epoch) and value, without training accuracy, which is no loss."""
+def _losses(rows: Rows) -> dict[str, Doubles]:
+    """Per loss its update and value, without training accuracy, which is no loss."""
     found: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
-        if row.get("kind") != kind:
+        if row.get("kind") != "step":
             continue
         for name, value in row["train"].items():
             if name != ACCURACY and value is not None and math.isfinite(value):
-                found.setdefault(name, []).append((row[kind], value))
+                found.setdefault(name, []).append((row["step"], value))
     return {name: _thinned(np.array(pairs, float)) for name, pairs in found.items()}
 
 
