@@ -18,6 +18,7 @@ from slimreid.progress import errors
 
 P = ParamSpec("P")
 
+MB = 2**20
 SHORT_CELL = 16
 """Letters up to which a figure stays in one line."""
 

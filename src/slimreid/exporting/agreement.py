@@ -15,8 +15,8 @@ from slimreid.arrays import Doubles, Floats, Ints
 from slimreid.errors import SlimReIDWarning
 from slimreid.exporting.graphs import KEPT, SubsetModel
 from slimreid.exporting.samples import CheckSamples, noise_samples
-from slimreid.inference.exported_card import Subset
 from slimreid.inference.onnx_engine import OnnxEngine
+from slimreid.inference.similarity import Subset
 from slimreid.inference.trained_model import TrainedModel
 from slimreid.modalities import all_subsets
 from slimreid.progress import progress

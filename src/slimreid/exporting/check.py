@@ -17,7 +17,7 @@ from slimreid.evaluation.metrics.retrieval import evaluate_scores
 from slimreid.evaluation.metrics.scores import SimilarityScores
 from slimreid.exporting.agreement import LEAST_COSINE, Agreement, Runner
 from slimreid.exporting.samples import CheckSamples
-from slimreid.inference.exported_card import Subset
+from slimreid.inference.similarity import Subset
 from slimreid.inference.trained_model import TrainedModel
 from slimreid.progress import progress
 

@@ -32,13 +32,13 @@ from slimreid.inference.exported_card import (
     README_NAME,
     ExportedCard,
     ExportPrecision,
-    Subset,
     fresh_folder,
     write_adaptation,
     write_exported,
 )
 from slimreid.inference.load import load_trained
 from slimreid.inference.onnx_engine import CAMERA, OnnxEngine
+from slimreid.inference.similarity import Subset
 from slimreid.inference.trained_model import TrainedModel
 from slimreid.modalities import all_subsets, subset_name
 from slimreid.progress import progress

@@ -18,8 +18,8 @@ from onnx.external_data_helper import set_external_data
 from torch import Tensor, nn
 
 from slimreid.errors import ModelError
-from slimreid.inference.exported_card import Subset
 from slimreid.inference.onnx_engine import CAMERA
+from slimreid.inference.similarity import Subset
 from slimreid.models.reid_model import ReIDModel
 
 OPSET = 18

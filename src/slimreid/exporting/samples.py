@@ -16,9 +16,9 @@ from slimreid.data.sample_reader import SampleReader, broken_message, normalise
 from slimreid.errors import ConfigError, DataError
 from slimreid.evaluation.metrics.labels import Labels
 from slimreid.evaluation.query_gallery import SPLITS_OF, parts_of, retrieval_labels
-from slimreid.inference.exported_card import Subset
 from slimreid.inference.features.data import ModelData, camera_numbers, eval_config, open_data
 from slimreid.inference.loaded_model import LoadedModel
+from slimreid.inference.similarity import Subset
 from slimreid.progress import progress
 
 MOST_SAMPLES = 4096

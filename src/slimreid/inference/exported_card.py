@@ -28,7 +28,7 @@ from slimreid.inference.model_card import (
     feature_fingerprint,
     is_exported,
 )
-from slimreid.inference.similarity import Similarity
+from slimreid.inference.similarity import Similarity, Subset
 from slimreid.json_files import Kinds, check_object, json_digest, parse_json, shown
 from slimreid.modalities import all_subsets
 
@@ -38,7 +38,6 @@ MOST_BYTES = 256 * 2**20
 """A larger `model.json` is none."""
 
 ExportPrecision = Literal["float32", "int8"]
-Subset = tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from slimreid.arrays import Floats, Ints
 from slimreid.errors import ConfigError, ModelError
 from slimreid.files import file_digest
-from slimreid.inference.exported_card import ADAPTATION_NAME, README_NAME, Subset, read_exported
+from slimreid.inference.exported_card import ADAPTATION_NAME, README_NAME, read_exported
 from slimreid.inference.model_card import card_path
+from slimreid.inference.similarity import Subset
 from slimreid.threads import usable_threads
 
 CAMERA = "camera"

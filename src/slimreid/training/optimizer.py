@@ -33,7 +33,7 @@ from slimreid.models.reid_model import ReIDModel
 
 BACKBONE, NEW = "backbone", "new"
 WEIGHT, GAIN, BIAS = "weight", "gain", "bias"
-_CAMERAS = "backbone.camera_embedding"
+CAMERAS = "backbone.camera_embedding"
 _WARMUP_START, _MIN_LR_RATIO = 0.1, 0.001
 """Shares of the base rate: that of every group at the start of the warm-up, and at the end."""
 UPDATES = "updates"
@@ -61,7 +61,7 @@ def parameter_groups(model: ReIDModel, config: OptimConfig) -> list[dict[str, An
 
 
 def _part(name: str) -> str:
-    return BACKBONE if name.startswith(f"{BACKBONE}.") and name != _CAMERAS else NEW
+    return BACKBONE if name.startswith(f"{BACKBONE}.") and name != CAMERAS else NEW
 
 
 def _kind(name: str, parameter: Tensor) -> str:

@@ -14,11 +14,10 @@ from slimreid.data.batches import ModalBatch
 from slimreid.devices import Precision, autocast
 from slimreid.models.heads import ReIDOutput
 from slimreid.models.reid_model import ReIDModel
-from slimreid.training.distillation import Distillation
+from slimreid.training.distillation import Distillation, Gather
 from slimreid.training.losses import TOTAL, ReIDLoss, accuracy
 from slimreid.training.optimizer import EMA
 
-Gather = Callable[[Tensor], Tensor]
 ACCURACY = "accuracy"
 
 

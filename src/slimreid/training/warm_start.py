@@ -20,12 +20,12 @@ from slimreid.inference.model_card import ModelCard, card_from_header, read_card
 from slimreid.inference.trained_model import read_model
 from slimreid.models.reid_model import ReIDModel
 from slimreid.training.distributed.processes import Processes, on_main
+from slimreid.training.optimizer import CAMERAS
 
 logger = logging.getLogger(__name__)
 
 OPTION = "train.init_from"
 _BLOCKS = "backbone.blocks."
-_CAMERAS = "backbone.camera_embedding"
 _POSITIONS = "backbone.position_embedding"
 # Their channels stand for certain modalities, whatever their shape.
 _JOINT = ("hdm.", "moe.", *(f"heads.{branch}." for branch in (ORIGINAL, SLIMMED, FUSED)))
@@ -110,7 +110,7 @@ def take_weights(
     if card.identities != identities:
         changed += [name for name in own if name.endswith("classifier.weight")]
     if card.cameras != cameras:
-        changed.append(_CAMERAS)
+        changed.append(CAMERAS)
     if card.modalities != model.modalities:
         changed += [name for name in own if name.startswith(_JOINT)]
     fits = {

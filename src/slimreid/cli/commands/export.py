@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slimreid.cli.console import console, print_table, say, table
+from slimreid.cli.console import MB, console, print_table, say, table
 from slimreid.cli.options.export import ExportOptions
 from slimreid.exporting.export import export as export_model
 from slimreid.inference.exported_card import ExportedCard
-
-MB = 2**20
 
 
 def export(options: ExportOptions) -> None:

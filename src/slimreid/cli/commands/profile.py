@@ -8,7 +8,7 @@ from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 
-from slimreid.cli.console import console, say, table
+from slimreid.cli.console import MB, console, say, table
 from slimreid.cli.options.measuring import ListOptions, ProfileOptions, SummaryOptions
 from slimreid.config import Config
 from slimreid.config.backbones import SIZES
@@ -25,8 +25,6 @@ from slimreid.models.reid_model import ReIDModel, build_model
 from slimreid.profiling.cost import ModelSummary, summarise
 from slimreid.profiling.profile import Profile, profile_exported, profile_model
 from slimreid.progress import progress
-
-MB = 2**20
 
 
 def profile(options: ProfileOptions) -> None:

@@ -15,12 +15,11 @@ from slimreid import __version__
 from slimreid.arrays import Bools, Floats
 from slimreid.errors import ConfigError, DataError
 from slimreid.files import refuse_existing, write_new
-from slimreid.inference.model_card import checksum
+from slimreid.inference.model_card import HEADER, checksum
 from slimreid.inference.similarity import Similarity, presence
 
 FORMAT = 3
 SUFFIX = ".safetensors"
-_HEADER = "slimreid"
 _FEATURES, _IMPOSTORS = "features", "impostors"
 _COLUMNS = ("identities", "cameras", "scenes", "splits", "paths")
 
@@ -116,7 +115,7 @@ def write_embeddings(path: Path, embeddings: Embeddings, overwrite: bool = True)
     }
     header = json.loads(json.dumps(header))  # as it will be read back: tuples become lists
     header["checksum"] = checksum(header, arrays)
-    content = save(arrays, metadata={_HEADER: json.dumps(header, ensure_ascii=False)})
+    content = save(arrays, metadata={HEADER: json.dumps(header, ensure_ascii=False)})
     return write_new(path, content, overwrite)
 
 
@@ -125,7 +124,7 @@ def read_embeddings(path: Path | str) -> Embeddings:
     path = Path(path)
     try:
         with safe_open(path, framework="np") as file:
-            text = (file.metadata() or {}).get(_HEADER)
+            text = (file.metadata() or {}).get(HEADER)
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; make it with 'slimreid embed'") from None
