@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from slimreid.cli.command_table import all_commands
+from slimreid.cli.command_table import COMMANDS, Command
 from slimreid.cli.config_arguments import MAIN_OPTIONS
 from slimreid.cli.parser import parse_words
 from slimreid.config.files import known_keys, options_of
@@ -105,6 +105,17 @@ def test_help_of_train_shows_what_matters_and_help_all_the_rest(monkeypatch):
     assert len(MAIN_OPTIONS) == 10
     assert all(f"--{key} " in whole for key in known_keys())
     assert all(f"\n{section}:" in whole for section in ("data", "model", "optim", "train"))
+
+
+def all_commands(entries=COMMANDS):
+    """Every command, in groups or not."""
+    for entry in entries.values():
+        if isinstance(entry, Command):
+            yield entry
+            continue
+        if entry.own is not None:
+            yield entry.own
+        yield from all_commands(entry.commands)
 
 
 def test_every_command_has_its_function_and_help_for_every_option():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -130,14 +130,3 @@ def find_command(words: Sequence[str]) -> tuple[Entry | None, int]:
     if isinstance(entry, Group) and entry.own is not None:
         return entry.own, taken
     return entry, taken
-
-
-def all_commands(entries: Mapping[str, Entry] = COMMANDS) -> Iterator[Command]:
-    """Every command, in groups or not."""
-    for entry in entries.values():
-        if isinstance(entry, Command):
-            yield entry
-            continue
-        if entry.own is not None:
-            yield entry.own
-        yield from all_commands(entry.commands)
