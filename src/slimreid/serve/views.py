@@ -18,10 +18,9 @@ from slimreid.serve.decoding.messages import Decoded
 from slimreid.serve.errors import NotAvailableError
 from slimreid.serve.http.uploads import Upload
 from slimreid.serve.schemas import searching
-from slimreid.serve.schemas.calibration import Calibration, CalibrationPoint
 from slimreid.serve.schemas.rows import Filters, LogEntry, Row
 from slimreid.serve.schemas.searching import Match, PatchGrid, Sample
-from slimreid.serve.schemas.service import CalibrationState
+from slimreid.serve.schemas.service import Calibration, CalibrationPoint, CalibrationState
 from slimreid.times import parse_time
 
 

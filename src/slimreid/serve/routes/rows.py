@@ -20,7 +20,6 @@ from slimreid.serve.jobs.runner import new_state
 from slimreid.serve.kept_images import larger_picture
 from slimreid.serve.routes.common import Admin, AnyJobs, AnyService, Viewer
 from slimreid.serve.routes.enrolling import show_job
-from slimreid.serve.schemas.calibration import Calibrate, Calibration
 from slimreid.serve.schemas.enrolling import Job
 from slimreid.serve.schemas.fields import LARGEST_ID, Rate
 from slimreid.serve.schemas.rows import (
@@ -34,6 +33,7 @@ from slimreid.serve.schemas.rows import (
     Row,
     RowPage,
 )
+from slimreid.serve.schemas.service import Calibrate, Calibration
 from slimreid.serve.service import Service
 from slimreid.serve.views import read_filter, show_calibration, show_entry, show_row
 
