@@ -22,7 +22,7 @@ from slimreid.inference.adaptation import Adaptation, shrunk_means, subtract_mea
 from slimreid.inference.embedding_sets.files import read_embeddings
 from slimreid.inference.embedding_sets.tables import ROWS_FOLDER, parquet_files
 from slimreid.inference.features.data import open_data
-from slimreid.inference.features.embed_dataset import embed_dataset
+from slimreid.inference.features.embed_data import embed_data
 from slimreid.inference.features.extract import Extraction
 from slimreid.inference.model_card import file_fingerprint
 from support.commands import run_command
@@ -135,7 +135,7 @@ def test_means_of_zero_change_nothing_in_any_kind_of_model(options, site, tmp_pa
     means = {k: np.zeros((1, *loaded.block_shape(k)), np.float32) for k in loaded.sizes if k != "both"}
     nothing = Adaptation((), means, np.zeros(0, np.int64), np.zeros(0, np.int64), "")
     data = open_data(loaded, site)
-    before, after = (embed_dataset(model, data)[0] for model in (loaded, replace(loaded, adaptation=nothing)))
+    before, after = (embed_data(model, data)[0] for model in (loaded, replace(loaded, adaptation=nothing)))
     np.testing.assert_allclose(after.features, before.features, atol=1e-6)
     assert before.fingerprint != after.fingerprint
 
@@ -159,7 +159,7 @@ def test_fitting_counts_each_camera_per_modality(trained, adapted, site):
 
 def test_all_ways_to_embed_agree_and_subtract(trained, adapted, site, tmp_path):
     data = open_data(adapted, site)
-    found, notes = embed_dataset(adapted, data, split="query")
+    found, notes = embed_data(adapted, data, split="query")
     samples = [s for s in data.manifest.samples if s.split == "query"]
     images = [{m: data.manifest.file(i) for m, i in s.images.items()} for s in samples]
     one_by_one = adapted.embed(images, cameras=[s.camera for s in samples])
@@ -176,7 +176,7 @@ def test_all_ways_to_embed_agree_and_subtract(trained, adapted, site, tmp_path):
                 np.testing.assert_allclose(unit(blocks[m]), unit(unit(plain[n, m]) - row[m]), atol=1e-4)
     slimreid.embed_dataset(site, adapted.path, tmp_path / "rows")
     table = pq.read_table(parquet_files(tmp_path / "rows" / ROWS_FOLDER))
-    whole, _ = embed_dataset(adapted, data)
+    whole, _ = embed_data(adapted, data)
     order = np.argsort(table["id"].to_numpy())
     features = np.array(table["feature"].to_pylist(), np.float32)[order]
     np.testing.assert_allclose(features, whole.features, atol=1e-5)
@@ -197,10 +197,10 @@ def test_unknown_cameras_get_the_mean_of_the_site_and_are_told_once(adapted, sit
     renamed = replace(
         data, manifest=data.manifest.with_samples(replace(s, camera="x") for s in data.manifest.samples)
     )
-    notes = embed_dataset(model, renamed, split="query")[1]
+    notes = embed_data(model, renamed, split="query")[1]
     assert "the model was not adapted to these cameras: x; they get the mean of the site" in notes
-    other = embed_dataset(model, data, split="query", extraction=Extraction(cameras="other"))[0]
-    np.testing.assert_allclose(other.features, embed_dataset(model, renamed, split="query")[0].features)
+    other = embed_data(model, data, split="query", extraction=Extraction(cameras="other"))[0]
+    np.testing.assert_allclose(other.features, embed_data(model, renamed, split="query")[0].features)
 
 
 def test_adapted_features_are_never_mixed_with_others(trained, adapted, site, tmp_path, capsys):
@@ -215,8 +215,8 @@ def test_adapted_features_are_never_mixed_with_others(trained, adapted, site, tm
     assert (code, "features of another model" in err) == (1, True)
     folder = tmp_path / "cache"
     extraction = Extraction(cache=folder)
-    first = embed_dataset(trained, open_data(trained, site), extraction=extraction)[0]
-    second = embed_dataset(adapted, open_data(adapted, site), extraction=extraction)[0]
+    first = embed_data(trained, open_data(trained, site), extraction=extraction)[0]
+    second = embed_data(adapted, open_data(adapted, site), extraction=extraction)[0]
     assert np.abs(first.features - second.features).max() > 1e-3
 
 

@@ -11,7 +11,7 @@ import torch
 from slimreid.errors import DataError, ModelError
 from slimreid.inference.embedding_sets.files import read_embeddings, write_embeddings
 from slimreid.inference.features.data import open_data
-from slimreid.inference.features.embed_dataset import embed_dataset
+from slimreid.inference.features.embed_data import embed_data
 from slimreid.inference.features.extract import Extraction, extract_features
 from slimreid.inference.model_card import read_card
 from slimreid.inference.trained_model import read_model, write_model
@@ -43,7 +43,7 @@ def header_end(content: bytes) -> int:
 
 
 def test_no_changed_embedding_file_is_read(loaded, tmp_path) -> None:
-    found, _ = embed_dataset(loaded, open_data(loaded))
+    found, _ = embed_data(loaded, open_data(loaded))
     path = tmp_path / "f.safetensors"
     write_embeddings(path, found)
     content = path.read_bytes()

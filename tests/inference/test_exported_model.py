@@ -15,7 +15,7 @@ from slimreid.data.sample_reader import normalise
 from slimreid.errors import ConfigError, ModelError
 from slimreid.inference.embedding_sets.files import read_embeddings, write_embeddings
 from slimreid.inference.features.data import open_data
-from slimreid.inference.features.embed_dataset import embed_dataset
+from slimreid.inference.features.embed_data import embed_data
 from slimreid.inference.features.extract import Extraction, extract_features
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.inference.similarity import join_branches
@@ -93,7 +93,7 @@ def test_features_of_a_dataset_are_those_of_single_samples(loaded, manifest, tmp
 
 
 def test_embeddings_are_written_and_read_back(loaded, tmp_path):
-    found, _ = embed_dataset(loaded, open_data(loaded))
+    found, _ = embed_data(loaded, open_data(loaded))
     write_embeddings(tmp_path / "e.safetensors", found)
     again = read_embeddings(tmp_path / "e.safetensors")
     assert np.array_equal(again.features, found.features)

@@ -17,7 +17,7 @@ import slimreid
 from reference.similarity import similarity as reference
 from slimreid.errors import DataError, ModelError
 from slimreid.inference.features.data import open_data
-from slimreid.inference.features.embed_dataset import embed_dataset
+from slimreid.inference.features.embed_data import embed_data
 from slimreid.inference.similarity import Similarity, fit_impostors, join_branches
 from slimreid.inference.trained_model import read_model, write_model
 from slimreid.modalities import all_subsets
@@ -151,8 +151,8 @@ def test_a_model_file_keeps_its_scale(loaded, tmp_path) -> None:
 
 
 def test_embeddings_are_compared_by_what_was_seen(loaded) -> None:
-    found, _ = embed_dataset(loaded, open_data(loaded))
-    rgb, _ = embed_dataset(loaded, open_data(loaded), modalities=["rgb"])
+    found, _ = embed_data(loaded, open_data(loaded))
+    rgb, _ = embed_data(loaded, open_data(loaded), modalities=["rgb"])
     scores = rgb.compare(found)
     similarity = loaded.similarity()
     for j, paths in enumerate(found.paths):
@@ -164,7 +164,7 @@ def test_embeddings_are_compared_by_what_was_seen(loaded) -> None:
             similarity.blocks,
         )
         assert scores[0, j] == pytest.approx(wanted, abs=1e-5, nan_ok=True)
-    other, _ = embed_dataset(loaded, open_data(loaded), feature="original")
+    other, _ = embed_data(loaded, open_data(loaded), feature="original")
     with pytest.raises(DataError, match="different features"):
         other.compare(found)
 
@@ -175,7 +175,7 @@ def test_features_that_are_not_finite_are_refused(tmp_path) -> None:
     with torch.no_grad():
         next(broken.model.parameters()).fill_(torch.nan)
     with pytest.raises(DataError, match=r"png: its feature has NaN or infinity"):
-        embed_dataset(broken, open_data(broken))
+        embed_data(broken, open_data(broken))
     with pytest.raises(DataError, match="sample 0: its feature has NaN"):
         broken.embed({"rgb": np.zeros((32, 16, 3), np.uint8)})
 

@@ -155,7 +155,7 @@ LIGHT = (
     "slimreid.data.importing.datasets",
     "slimreid.inference.load",
     "slimreid.inference.exported_model",
-    "slimreid.inference.features.embed_dataset",
+    "slimreid.inference.features.embed_data",
     "slimreid.inference.embedding_sets.files",
     "slimreid.inference.search",
     "slimreid.cli.app",

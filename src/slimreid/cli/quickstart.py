@@ -24,7 +24,7 @@ from slimreid.errors import ConfigError
 from slimreid.evaluation.reports.evaluate import JSON_NAME, evaluation_folder
 from slimreid.evaluation.reports.formatting import points
 from slimreid.inference.features.data import open_data
-from slimreid.inference.features.embed_dataset import embed_dataset
+from slimreid.inference.features.embed_data import embed_data
 from slimreid.inference.features.extract import Extraction
 from slimreid.inference.load import load, shipped_models
 from slimreid.inference.search import search
@@ -241,7 +241,7 @@ def first_search(world: Path, picture: Path) -> str:
     others = [s for s in samples if s.split == "gallery" and s.camera != asked.camera]
     options = Extraction(workers=0, batch=16, show_progress=False)
     query, gallery = (
-        embed_dataset(loaded, replace(data, manifest=data.manifest.with_samples(rows)), extraction=options)[0]
+        embed_data(loaded, replace(data, manifest=data.manifest.with_samples(rows)), extraction=options)[0]
         for rows in ([asked], others)
     )
     (answer,) = search(query, gallery, TOP)

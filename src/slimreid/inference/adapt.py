@@ -26,7 +26,7 @@ from slimreid.inference.exported_card import (
     write_exported,
 )
 from slimreid.inference.features.data import ModelData
-from slimreid.inference.features.embed_dataset import open_images
+from slimreid.inference.features.embed_data import open_images
 from slimreid.inference.features.extract import Extraction, extract_features
 from slimreid.inference.load import load
 from slimreid.inference.loaded_model import LoadedModel

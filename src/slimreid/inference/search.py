@@ -18,7 +18,7 @@ from slimreid.errors import ConfigError, DataError
 from slimreid.files import user_cache_folder
 from slimreid.inference.embedding_sets.files import SUFFIX, Embeddings, read_embeddings
 from slimreid.inference.features.data import ModelData
-from slimreid.inference.features.embed_dataset import embed_dataset, open_images
+from slimreid.inference.features.embed_data import embed_data, open_images
 from slimreid.inference.features.extract import Extraction
 from slimreid.inference.loaded_model import LoadedModel
 from slimreid.modalities import RGB, canonical
@@ -132,7 +132,7 @@ def open_gallery(
     with suppress(OSError):  # features are not kept where it cannot be made
         folder.mkdir(parents=True, exist_ok=True)
         cache = folder
-    return embed_dataset(loaded, data, feature=feature, extraction=Extraction(cache=cache))
+    return embed_data(loaded, data, feature=feature, extraction=Extraction(cache=cache))
 
 
 def search(queries: Embeddings, gallery: Embeddings, top: int = 10) -> list[Answer]:

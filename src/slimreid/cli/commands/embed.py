@@ -9,7 +9,7 @@ from slimreid.cli.options.images import EmbedOptions
 from slimreid.extras import explain_missing
 from slimreid.files import check_writable
 from slimreid.inference.embedding_sets.files import check_suffix, refuse_other_file, write_embeddings
-from slimreid.inference.features.embed_dataset import embed_dataset, open_images
+from slimreid.inference.features.embed_data import embed_data, open_images
 from slimreid.inference.features.extract import Extraction
 from slimreid.inference.load import load
 from slimreid.inference.search import canonical_of
@@ -29,7 +29,7 @@ def embed(options: EmbedOptions) -> None:
     data, how = open_images(loaded, options.images, default, options.camera)
     chosen = parse_subset(options.modalities, loaded.modalities) if options.modalities else None
     started = time.monotonic()
-    found, notes = embed_dataset(
+    found, notes = embed_data(
         loaded,
         data,
         feature=options.feature,

@@ -12,7 +12,7 @@ from slimreid.extras import explain_missing
 from slimreid.files import check_writable
 from slimreid.inference.embedding_sets.files import SUFFIX, read_embeddings
 from slimreid.inference.exported_card import read_exported
-from slimreid.inference.features.embed_dataset import embed_dataset
+from slimreid.inference.features.embed_data import embed_data
 from slimreid.inference.load import load, shipped_models
 from slimreid.inference.model_card import CARD_NAME, MODEL_NAME, file_fingerprint, is_exported
 from slimreid.inference.search import Answer, open_gallery, open_queries
@@ -31,7 +31,7 @@ def search(options: SearchOptions) -> None:
     gallery, notes = open_gallery(
         loaded, options.in_, options.feature, options.modality, options.gallery_camera
     )
-    wanted, more = embed_dataset(loaded, queries, feature=options.feature)
+    wanted, more = embed_data(loaded, queries, feature=options.feature)
     answers = rank(wanted, gallery, options.top)
     if options.json:
         print_json([{"query": each.query, "hits": [vars(hit) for hit in each.hits]} for each in answers])

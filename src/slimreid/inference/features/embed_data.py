@@ -45,7 +45,7 @@ def open_images(
     return open_data(loaded, path), "manifest"
 
 
-def embed_dataset(
+def embed_data(
     loaded: LoadedModel,
     data: ModelData,
     *,
