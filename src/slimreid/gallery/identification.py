@@ -144,7 +144,6 @@ def calibrate_store(
     by: str,
     *,
     rates: Sequence[float] = RATES,
-    seed: int = 0,
     show_progress: bool | None = None,
 ) -> Calibration:
     """Calibrate a gallery by searches for probes, and keep the calibration in it.
@@ -156,7 +155,6 @@ def calibrate_store(
         probes: Samples of known identity to search for.
         by: Who calibrates, for the log.
         rates: Accepted false positive identification rates (FPIR).
-        seed: Draws the held-out identities.
         show_progress: Force the progress bar on or off; None = in a terminal.
 
     Raises:
@@ -165,11 +163,11 @@ def calibrate_store(
     """
     names = np.unique(np.asarray(probes.identities))
     count = round(HELD_OUT * len(names)) if len(names) >= 2 * LEAST_IDENTITIES else 0
-    held = set(np.random.default_rng(seed).permutation(names)[:count].tolist())
+    held = set(np.random.default_rng(0).permutation(names)[:count].tolist())
     is_held = np.array([name in held for name in probes.identities])
     fitted = np.flatnonzero(~is_held)
     if len(fitted) > _MOST_FITTED:
-        fitted = np.sort(np.random.default_rng(seed).choice(fitted, _MOST_FITTED, replace=False))
+        fitted = np.sort(np.random.default_rng(0).choice(fitted, _MOST_FITTED, replace=False))
     samples = Samples(probes.features[fitted], probes.present[fitted], np.asarray(probes.identities)[fitted])
     scale = site_similarity(store.model.similarity, samples)
     found = join_searches(list(_searches(store, probes, scale, show_progress)))
@@ -179,7 +177,6 @@ def calibrate_store(
         scale,
         held_out=found[is_held] if count else None,
         rates=rates,
-        seed=seed,
     )
     kept = {CALIBRATION: calibration.to_json()}
     store.commit(Change("calibrate", by, {"rates": list(rates)}, settings=kept, count=len(found)))

@@ -61,8 +61,8 @@ class Store(Protocol):
     def identities(self) -> dict[str, int]:
         """Identity -> its rows, '' for the unknown, by name."""
 
-    def features(self, ids: Sequence[int], generation: int | None = None) -> Floats:
-        """Features (n, D) of rows, by default those in use; raises `GalleryError` for a row without one."""
+    def features(self, ids: Sequence[int]) -> Floats:
+        """Features (n, D) of rows; raises `GalleryError` for a row without one."""
 
     def thumbnails(self, ids: Sequence[int]) -> dict[int, bytes]:
         """Thumbnails of those rows that have one."""

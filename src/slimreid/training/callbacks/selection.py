@@ -46,13 +46,13 @@ def score_parameters(model: ReIDModel) -> list[nn.Parameter]:
     return [] if model.after_backbone is None else list(model.after_backbone.scorers.parameters())
 
 
-def watched_samples(learner: Learner, manifest: Manifest, count: int = SAMPLES) -> WatchedSamples:
+def watched_samples(learner: Learner, manifest: Manifest) -> WatchedSamples:
     """Samples evenly spread over val, or else over the queries, or else over the training rows."""
     choices: tuple[Split, ...] = (SPLITS_OF["val"][0], SPLITS_OF["test"][0], "train")
     split = next(split for split in choices if manifest.select(split))
     config = replace(learner.config, data=replace(learner.config.data, workers=0))
     dataset = eval_loader(config, (split,), manifest).dataset
-    rows = np.unique(np.linspace(0, len(dataset) - 1, min(count, len(dataset))).round().astype(int))
+    rows = np.unique(np.linspace(0, len(dataset) - 1, min(SAMPLES, len(dataset))).round().astype(int))
     batch = dataset.collate([dataset[int(row)] for row in rows])
     samples = tuple(dataset.samples[int(row)] for row in rows)
     masks = [read_mask(manifest, sample) for sample in samples]

@@ -38,19 +38,13 @@ SECTIONS: tuple[Callable[[Sequence[ReportRun]], Section | None], ...] = (
 """In the order of the page, after the result; a section without anything to show is left out."""
 
 
-def write_report(
-    runs: Sequence[ReportRun],
-    path: Path,
-    speeds: Speeds | None = None,
-    show_progress: bool | None = None,
-) -> None:
+def write_report(runs: Sequence[ReportRun], path: Path, speeds: Speeds | None = None) -> None:
     """Write the report of some runs.
 
     Args:
         runs: The first is what the others are compared with.
         path: The page; its name ends in .html.
         speeds: Images per second by name of the run; measured here unless given.
-        show_progress: Whether a bar is shown; None = on a terminal.
 
     Raises:
         ConfigError: No runs, or another file name.
@@ -63,7 +57,7 @@ def write_report(
         # Samples per forward pass: many for small models, few for large ones.
         batch = max(1, min(32, round(16 / max(run.summary.gflops for run in runs))))
         speeds = measure_speeds({run.name: run.loaded for run in runs}, batch, repeats=5)
-    made = [make(runs) for make in progress(SECTIONS, "writing the report", show=show_progress)]
+    made = [make(runs) for make in progress(SECTIONS, "writing the report")]
     sections = [result_section(runs, speeds), *(section for section in made if section is not None)]
     sections.append(reproduce_section(runs, path.as_posix()))
     lead = render("sections/lead.html", where=_where(runs), lines=model_lines(runs, speeds))

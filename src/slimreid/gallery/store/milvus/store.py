@@ -109,8 +109,8 @@ class MilvusStore:
         """Settings of the gallery."""
         return {k.removeprefix(SETTING): v for k, v in self._writer.state().items() if k.startswith(SETTING)}
 
-    def _rows_name(self, generation: int | None = None) -> str:
-        return f"rows_{generation or self.settings()[GENERATION]}"
+    def _rows_name(self) -> str:
+        return f"rows_{self.settings()[GENERATION]}"
 
     def _condition(self, which: Filter) -> str:
         return condition(which, json.loads(self._writer.state()["modalities"]))
@@ -144,9 +144,9 @@ class MilvusStore:
         """Identity -> its rows, by name."""
         return dict(sorted(Counter(row.identity for row in self.rows()).items()))
 
-    def features(self, ids: Sequence[int], generation: int | None = None) -> Floats:
+    def features(self, ids: Sequence[int]) -> Floats:
         """Features (n, D) of rows."""
-        found = searching.read_vectors(self._collections, self._rows_name(generation), ids)
+        found = searching.read_vectors(self._collections, self._rows_name(), ids)
         for number in ids:
             if int(number) not in found:
                 raise GalleryError(f"{self.place}: row {number} has no feature; is it still in the gallery?")

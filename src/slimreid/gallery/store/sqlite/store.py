@@ -125,11 +125,9 @@ class SqliteStore:
         sql = "SELECT identity, count(*) FROM rows WHERE NOT removed GROUP BY identity ORDER BY identity"
         return dict(self._ask(sql))
 
-    def features(self, ids: Sequence[int], generation: int | None = None) -> Floats:
+    def features(self, ids: Sequence[int]) -> Floats:
         """Features (n, D) of rows."""
-        generation = generation or self.generation
-        model, _ = self.staged(generation)
-        dimension = self.model.dimension if model is None else model.dimension
+        generation = self.generation
         sql, found = "SELECT key, checksum, vector FROM features WHERE key = ?", []
         with self._lock, explained(self.place):
             for row in ids:
@@ -137,7 +135,7 @@ class SqliteStore:
                 if line is None:
                     raise GalleryError(f"{self.place}: row {row} has no feature; is it still in the gallery?")
                 found.append(line)
-        return from_blobs(found, dimension, self.place)
+        return from_blobs(found, self.model.dimension, self.place)
 
     def thumbnails(self, ids: Sequence[int]) -> dict[int, bytes]:
         """Thumbnails of those rows that have one."""
