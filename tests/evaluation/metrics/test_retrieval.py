@@ -201,6 +201,7 @@ def test_a_row_of_zeros_is_similar_to_nothing() -> None:
 def test_to_dict_is_json_and_agrees() -> None:
     result = retrieve(**random_case(0), roc=True, max_rank=12)
     figures = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert list(result.to_dict(ranks=(2, 3))["cmc"]) == ["2", "3"]
     assert figures["map"] == result.map
     assert figures["cmc"] == {"1": result.rank(1), "5": result.rank(5), "10": result.rank(10)}
     assert [point["false_match_rate"] for point in figures["roc"]] == [1e-2, 1e-3, 1e-4]

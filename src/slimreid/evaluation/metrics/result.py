@@ -5,7 +5,7 @@ Queries of one identity stand or fall together, so intervals are over resampled 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,13 +147,13 @@ class RetrievalResult(QueryPrecisions):
             raise DataError(f"rank {k} is not kept; evaluate with max_rank of at least {k}")
         return float(self.cmc[k - 1])
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, ranks: Sequence[int] = RANKS) -> dict[str, Any]:
         """Everything a table needs, ready for JSON."""
         figures: dict[str, Any] = {
             "protocol": self.protocol,
             "map": self.map,
             "minp": self.minp,
-            "cmc": {str(k): self.rank(k) for k in RANKS if k <= len(self.cmc)},
+            "cmc": {str(k): self.rank(k) for k in ranks if k <= len(self.cmc)},
             "valid_queries": self.valid_queries,
             "skipped_queries": self.skipped_queries,
             "chance_map": self.chance_map,
