@@ -26,7 +26,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def uri(milvus_server):
-    return f"{milvus_server}/people_{next(NUMBERS)}"
+    return f"{milvus_server}/milvus_{next(NUMBERS)}"
 
 
 def state(store):
