@@ -70,7 +70,7 @@ def test_embed_and_search_run_without_torch(model, data, tmp_path):
 @pytest.mark.parametrize(
     "words",
     [
-        ["train", "synthetic/slim"],
+        ["train", "synthetic/sdtps"],
         ["evaluate", "MODEL"],
         ["data", "synth", "world"],
         ["search", "a.png", "--in", ".", "--model", "MODEL", "--picture", "p.png"],

@@ -99,6 +99,6 @@ def test_feature_files_of_two_subsets_that_were_swapped_are_noticed(loaded, tmp_
     shutil.move(second, first)
     shutil.move(tmp_path / "aside", second)
     again = extract_features(loaded, open_data(loaded), subsets, options)
-    assert "features-r.safetensors: not what it should be (it holds nir)" in caplog.text
+    assert "features-r.safetensors: cannot be used (it holds nir)" in caplog.text
     for subset in subsets:
         assert np.array_equal(again[subset].get("both"), fresh[subset].get("both"))
