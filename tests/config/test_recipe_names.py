@@ -18,12 +18,15 @@ from slimreid.errors import ConfigError
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("command", ["train", "ablate", "data preview", "model summary"])
-@pytest.mark.parametrize("form", [["synthetic/slim"], ["--config", "synthetic/slim"]])
-def test_every_command_takes_a_recipe_by_name(command, form, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [("train", []), ("ablate", ["--grid", "optim.lr=1,2"]), ("data preview", []), ("model summary", [])],
+)
+@pytest.mark.parametrize("form", [["synthetic/sdtps"], ["--config", "synthetic/sdtps"]])
+def test_every_command_takes_a_recipe_by_name(command, more, form, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    config = parse_words([*command.split(), *form]).options.config
-    assert config == load_config([recipe_path("synthetic/slim")])
+    config = parse_words([*command.split(), *form, *more]).options.config
+    assert config == load_config([recipe_path("synthetic/sdtps")])
 
 
 def test_a_file_wins_over_a_recipe_and_later_ones_over_earlier(tmp_path, monkeypatch):
